@@ -46,6 +46,7 @@ impl Redacted {
         for backend in config.backends() {
             *secrets = secrets.and(backend.secrets());
         }
+        *secrets = secrets.and(config.secret_variables());
         if let Some(auth) = config.auth() {
             *secrets = secrets.and(&auth.secrets());
         }

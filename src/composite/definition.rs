@@ -12,7 +12,7 @@ use super::{
     step::Step,
     strategy::{FanOut, Pipeline, Strategy, Target, Workflow},
 };
-use crate::{engine::limits::RunLimits, named::named};
+use crate::{engine::limits::RunLimits, expr::Variables, named::named};
 
 /// The maximum nesting depth of composites, including the outermost one.
 pub(crate) const MAX_COMPOSITE_DEPTH: usize = 8;
@@ -60,6 +60,7 @@ pub struct CompositeTool {
     pub(crate) strategy: Strategy,
     pub(crate) trace: Trace,
     pub(crate) strict: bool,
+    pub(crate) variables: Variables,
 }
 
 /// Determines what a composite returns if its run reaches a limit, such as
@@ -117,6 +118,7 @@ impl CompositeTool {
             strategy: strategy.into(),
             trace: Trace::default(),
             strict: true,
+            variables: Variables::new(),
         }
     }
 
@@ -303,6 +305,15 @@ impl CompositeTool {
     #[must_use]
     pub const fn trace(mut self, trace: Trace) -> Self {
         self.trace = trace;
+        self
+    }
+
+    /// Sets the variables that expressions can refer to, such as `$vars.team`. Defaults to none.
+    ///
+    /// A suspended run can be resumed with other values: it continues with these.
+    #[must_use]
+    pub fn variables(mut self, variables: Variables) -> Self {
+        self.variables = variables;
         self
     }
 

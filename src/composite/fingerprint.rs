@@ -27,6 +27,8 @@ pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
         title: _,
         annotations: _,
         output_schema: _,
+        // A hash of secret values could be used to guess them.
+        variables: _,
         input_schema,
         timeout,
         limits: RunLimits { max_calls, max_result_bytes, max_cost },

@@ -12,12 +12,13 @@ use super::{
     table::{FromToml, TableReader, Variants},
     targets::{Meaning, Targets},
     value::Value,
+    vars,
 };
-use crate::alias::AliasLayer;
 use crate::composite::{
     CompositeLayer, CompositeTool, DefinitionError, DefinitionErrorKind, Fallback, FanOut, Output,
     Pipeline, Race, Segment, Step, Strategy, Success, Target, Workflow,
 };
+use crate::{alias::AliasLayer, expr::ExpressionError};
 
 /// The key of the `[[composite_tools]]` section in a configuration file.
 pub(super) const SECTION: &str = "composite_tools";
@@ -146,6 +147,15 @@ fn report(error: &DefinitionError, reader: &mut Reader<'_, '_>) {
             .into_iter()
             .any(|key| reader.has_fault_in(&at(index, &[key.into()])))
     {
+        return;
+    }
+    let reads_variable = matches!(
+        error.kind(),
+        DefinitionErrorKind::Expression(
+            ExpressionError::UnknownVariable { .. } | ExpressionError::NoPartOfVariable { .. }
+        )
+    );
+    if reads_variable && reader.has_fault_in(&[vars::SECTION.into()]) {
         return;
     }
     reader.report(&at(index, path), error.kind().to_string());

@@ -1,6 +1,6 @@
 //! Reads a whole configuration file, and builds the layers that it configures.
 
-use std::{env, path::Path, sync::Arc};
+use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 
 use serde::Deserialize;
 
@@ -18,12 +18,14 @@ use super::{
     include::{self, Parsed, Sources, Texts},
     json_schema::JSON_SCHEMA,
     limits::LimitsTable,
+    literal::Literal,
     lock::{self, LockTable},
     progress::ProgressTable,
     read::Reader,
     redactions::RedactionTable,
     redis::{self, RedisTable},
     router::{self, RouterTable},
+    secret::Secret,
     sections::{Layers, Sections, Shared},
     source::Source,
     state::{self, StateTable},
@@ -31,9 +33,11 @@ use super::{
     unread::Unread,
     validate::ValidateTable,
     variables::Environment,
+    vars::{self, Vars},
     views::{self, ViewTable},
 };
 use crate::{
+    adapter::Secrets,
     composite::{CompositeLayer, CompositeTool},
     observe::Observer,
     stack::StackLayer,
@@ -53,6 +57,7 @@ pub struct Config {
     pub(super) layers: Layers,
     views: Vec<ViewConfig>,
     lock: Option<LockConfig>,
+    vars: Vars,
 }
 
 /// Configuration file of mcp-composite.
@@ -70,6 +75,9 @@ pub(super) struct FileTable {
     /// Restricts the backends' tools to approved definitions. By default, all definitions are
     /// accepted.
     lock: Option<LockTable>,
+    /// Constants that expressions of composites can refer to, as in `$vars.team`. A secret one is
+    /// written as `{ value = "…", secret = true }`.
+    vars: Secret<BTreeMap<String, Literal<serde_json::Value>>>,
     /// Limits on each run of a composite, such as the maximum number of tool calls.
     limits: LimitsTable,
     /// Configures where the state of a run is stored while the run waits for user input.
@@ -227,7 +235,9 @@ impl Config {
         let auth = auth::build(file.auth, environment, exchanges, reader);
         let caller = caller::build(file.caller, has_auth, reader);
         let state = state::build(file.state, &redis, &caller, environment, reader);
-        let shared = Shared { auth, backends, router, redis, caller, state };
+        let vars = vars::build(file.vars.into_exposed(), environment, reader);
+        let variables = vars.variables.clone();
+        let shared = Shared { auth, backends, router, redis, caller, state, variables };
         let sections = Sections {
             limits: file.limits,
             progress: file.progress,
@@ -249,7 +259,7 @@ impl Config {
         let Shared { auth, backends, router, .. } = shared;
         let mut sources = texts.sources.clone();
         let lock = lock::build(file.lock, &mut sources, reader);
-        Some(Self { sources, auth, backends, router, layers: layers?, views, lock })
+        Some(Self { sources, auth, backends, router, layers: layers?, views, lock, vars })
     }
 
     /// Adds an [observer](crate::observe), which is notified when composites run.
@@ -347,6 +357,13 @@ impl Config {
     /// `None` if the file has no `[lock]` section.
     pub const fn take_lock(&mut self) -> Option<LockConfig> {
         self.lock.take()
+    }
+
+    /// Returns the values of secret [variables](crate::expr::Variables) in the section `[vars]`, to
+    /// remove them from texts.
+    #[must_use]
+    pub const fn secret_variables(&self) -> &Secrets {
+        &self.vars.secrets
     }
 
     /// Returns the settings of the router, which merges the backends into one server.

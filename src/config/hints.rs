@@ -26,7 +26,9 @@ const ON_ERROR: &[&str] = &["composite_tools", "steps", "on_error"];
 const HINTS: [Hint; 24] = [
     Hint {
         table: VIEW,
-        spellings: &["auth", "backends", "caller", "include", "redis", "router", "state", "views"],
+        spellings: &[
+            "auth", "backends", "caller", "include", "redis", "router", "state", "vars", "views",
+        ],
         text: "all views share it: write it outside of `[[views]]`",
         keys: &[],
     },

@@ -700,6 +700,7 @@ mod unread;
 mod validate;
 mod value;
 mod variables;
+mod vars;
 mod views;
 mod word;
 

@@ -96,6 +96,9 @@ impl Keys {
             let (mut nested, mut secret) = (vec![section], Vec::new());
             let mut seen = HashSet::new();
             let mut waiting = schemas_of_key(&[&SCHEMA], section);
+            if waiting.iter().any(|schema| is_secret(schema)) {
+                secret.push(section);
+            }
             while let Some(schema) = waiting.pop() {
                 // Skips schemas that were already visited, because a schema may contain itself.
                 if !seen.insert(ptr::from_ref(schema)) {

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     composite::{CompositeLayer, CompositeTool},
+    expr::Variables,
     observe::Observer,
     stack::StackLayer,
     trace::TraceLayer,
@@ -55,6 +56,7 @@ pub(super) struct Shared {
     pub(super) redis: RedisConfig,
     pub(super) caller: CallerConfig,
     pub(super) state: StateConfig,
+    pub(super) variables: Variables,
 }
 
 /// The composites, layers and stores of a configuration file or a view.
@@ -78,12 +80,13 @@ impl Sections {
     /// If this function reports an error, the returned layers may be incomplete, and must not be
     /// used. It returns `None` only if it has reported at least one error.
     pub(super) fn build(
-        self,
+        mut self,
         shared: &Shared,
         file: Option<&Layers>,
         reader: &mut Reader<'_, '_>,
     ) -> Option<Layers> {
-        let Shared { backends, router, redis, caller, state, .. } = shared;
+        let Shared { backends, router, redis, caller, state, variables, .. } = shared;
+        self.composite_tools.iter_mut().for_each(|tool| tool.variables = variables.clone());
         let (limit, validate) =
             validate::build(&self.validate, validate::door(), &["validate".into()], reader);
         let filter = filter::build(self.filter, &["filter".into()], reader);

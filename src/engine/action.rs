@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rmcp::model::JsonObject;
 use serde::Serialize;
 
 use super::{branches::SpawnHint, output::placed};
@@ -300,6 +301,19 @@ impl Action {
         match self {
             Self::Elicit(elicitation) => Some(elicitation),
             _ => None,
+        }
+    }
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    /// Returns a copy of the evaluated arguments without those that contain secret variables.
+    /// Returns `None` if there are none.
+    pub(super) fn without_secrets(&self, evaluated: &JsonObject) -> Option<JsonObject> {
+        match self {
+            Self::Input => None,
+            Self::Mapped(expression) => expression.without_secrets(evaluated),
         }
     }
 }

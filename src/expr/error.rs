@@ -55,6 +55,28 @@ pub enum ExpressionError {
         /// before `near`. `None` if no field has a similar name.
         similar: Option<String>,
     },
+    /// A reference names a variable that does not exist.
+    #[error("there is no variable `{name}`, which `{text}` refers to{}", DidYouMean(near.as_deref()))]
+    UnknownVariable {
+        /// The reference as written.
+        text: String,
+        /// The name of the variable.
+        name: String,
+        /// The most similar name of a variable, as a suggestion. `None` if no name is similar.
+        near: Option<String>,
+    },
+    /// A reference leads to a part that its variable does not have.
+    #[error("the variable has no such part: `{text}`")]
+    NoPartOfVariable {
+        /// The reference as written.
+        text: String,
+    },
+    /// A reference to a secret variable is in a place whose value clients can see.
+    #[error("`{text}` is secret: expected it in the arguments of a tool that is not a composite")]
+    SecretVariable {
+        /// The reference as written.
+        text: String,
+    },
     /// A reference begins with a known name but has a syntax error.
     #[error("malformed reference `{text}` at character {position}: expected {expected}")]
     Malformed {

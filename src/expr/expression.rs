@@ -10,6 +10,7 @@ use super::{
     names::ScopeNames,
     partial_value::PartialValue,
     template::Template,
+    variable_reference::VariableReference,
 };
 
 /// A JSON value whose strings may contain references and templates. Evaluating it replaces them by
@@ -18,6 +19,9 @@ use super::{
 /// See the [module docs](crate::expr) for the syntax of references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
+
+/// The text that replaces values with secret variables.
+const HIDDEN: &str = "…";
 
 /// A use of a reference in an expression, which reads a value of the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +49,8 @@ enum Node {
     /// A value that contains no references or templates.
     Literal(Value),
     Reference(Reference),
+    /// Boxed because it is rare.
+    Variable(Box<VariableReference>),
     Template(Template),
     Array(Vec<Self>),
     Object(Vec<(String, Self)>),
@@ -165,6 +171,27 @@ impl Expression {
         places
     }
 
+    /// Returns a copy of `value`, to which this expression was evaluated, without the members that
+    /// contain secret variables. They are replaced by `…`. Returns `None` if there are none.
+    pub(crate) fn without_secrets(&self, value: &Map<String, Value>) -> Option<Map<String, Value>> {
+        if !self.0.has_secrets() {
+            return None;
+        }
+        let mut value = value.clone();
+        for (name, member) in &mut value {
+            let is_secret = match &self.0 {
+                Node::Object(nodes) => {
+                    nodes.iter().any(|(other, node)| other == name && node.has_secrets())
+                }
+                _ => true,
+            };
+            if is_secret {
+                *member = HIDDEN.into();
+            }
+        }
+        Some(value)
+    }
+
     /// Converts the expression to a partially known value. All references and templates become
     /// unknown parts.
     pub(crate) fn sketch(&self) -> PartialValue {
@@ -178,6 +205,7 @@ impl fmt::Display for Expression {
         match &self.0 {
             Node::Literal(Value::String(text)) => f.write_str(text),
             Node::Reference(reference) => reference.fmt(f),
+            Node::Variable(variable) => f.write_str(variable.written()),
             Node::Template(template) => template.fmt(f),
             Node::Literal(_) | Node::Array(_) | Node::Object(_) => self.0.written().fmt(f),
         }
@@ -247,14 +275,21 @@ impl Node {
             None => Self::Literal(text.into()),
             Some("null") => Self::Literal(Value::Null),
             Some(escaped) if escaped.starts_with('$') => Self::Literal(escaped.into()),
-            Some(_) => match Reference::parse(text, names) {
+            Some(_) => match Self::parse_reference(text, names) {
                 Err(ExpressionError::UnknownRoot { .. }) if names.lenient => {
                     tracing::warn!(text, "an unknown reference is treated as text");
                     Self::Literal(text.into())
                 }
-                reference => Self::Reference(reference?),
+                reference => reference?,
             },
         })
+    }
+
+    fn parse_reference(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
+        match VariableReference::parse(text, names) {
+            Some(variable) => variable.map(Box::new).map(Self::Variable),
+            None => Reference::parse(text, names).map(Self::Reference),
+        }
     }
 
     fn evaluate(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
@@ -267,6 +302,7 @@ impl Node {
                     return Err(EvaluationError::Missing { reference: reference.to_string() });
                 }
             },
+            Self::Variable(variable) => return Ok(variable.value().cloned()),
             Self::Template(template) => template.evaluate(data)?,
             Self::Array(nodes) => {
                 let elements = nodes.iter().filter_map(|node| node.evaluate(data).transpose());
@@ -300,7 +336,9 @@ impl Node {
                 });
                 Value::Object(members.collect::<Result<_, _>>()?)
             }
-            Self::Literal(_) | Self::Reference(_) | Self::Template(_) => {
+            Self::Variable(variable) if variable.is_secret() => self.written(),
+            Self::Template(template) if template.has_secrets() => self.written(),
+            Self::Literal(_) | Self::Reference(_) | Self::Variable(_) | Self::Template(_) => {
                 let mut uses = Vec::new();
                 self.collect(&mut Vec::new(), &mut uses);
                 if uses.iter().all(|used| known(used.root)) {
@@ -317,6 +355,11 @@ impl Node {
             Self::Reference(reference) => {
                 PartialValue::Unknown { optional: reference.is_optional() }
             }
+            Self::Variable(variable) => match variable.value() {
+                Some(value) if !variable.is_secret() => PartialValue::Known(value.clone()),
+                Some(_) => PartialValue::Unknown { optional: false },
+                None => PartialValue::Unknown { optional: true },
+            },
             Self::Template(_) => PartialValue::Unknown { optional: false },
             Self::Array(nodes) => PartialValue::Array(nodes.iter().map(Self::sketch).collect()),
             Self::Object(nodes) => {
@@ -331,6 +374,7 @@ impl Node {
         match self {
             Self::Literal(value) => value.clone(),
             Self::Reference(reference) => reference.to_string().into(),
+            Self::Variable(variable) => variable.written().into(),
             Self::Template(template) => template.to_string().into(),
             Self::Array(nodes) => nodes.iter().map(Self::written).collect(),
             Self::Object(nodes) => {
@@ -343,7 +387,9 @@ impl Node {
     fn evaluated(&self, place: &mut Vec<PathSegment>, places: &mut Vec<Vec<PathSegment>>) {
         match self {
             Self::Literal(_) => (),
-            Self::Reference(_) | Self::Template(_) => places.push(place.clone()),
+            Self::Reference(_) | Self::Variable(_) | Self::Template(_) => {
+                places.push(place.clone())
+            }
             Self::Array(nodes) => {
                 for (index, node) in nodes.iter().enumerate() {
                     place.push(PathSegment::Index(index));
@@ -363,7 +409,7 @@ impl Node {
 
     fn collect<'e>(&'e self, place: &mut Vec<PathSegment>, uses: &mut Vec<Use<'e>>) {
         match self {
-            Self::Literal(_) => (),
+            Self::Literal(_) | Self::Variable(_) => (),
             Self::Reference(reference) => uses.push(Use {
                 place: place.clone(),
                 root: reference.root(),
@@ -396,6 +442,16 @@ impl Node {
                     place.pop();
                 }
             }
+        }
+    }
+
+    fn has_secrets(&self) -> bool {
+        match self {
+            Self::Literal(_) | Self::Reference(_) => false,
+            Self::Variable(variable) => variable.is_secret(),
+            Self::Template(template) => template.has_secrets(),
+            Self::Array(nodes) => nodes.iter().any(Self::has_secrets),
+            Self::Object(nodes) => nodes.iter().any(|(_, node)| node.has_secrets()),
         }
     }
 

@@ -16,6 +16,7 @@
 //! | `"$steps.search.output.x"` | a part of the output; other fields of a step are `content`, `text`, `status` and `error` |
 //! | `"$item"`, `"$index"` | in a loop, the current element and its index, from zero |
 //! | `"$workflow.id"`, `"$workflow.name"`, `"$workflow.started_at"` | the ID of the run, the name of the composite, and the start time of the run |
+//! | `"$vars.team"` | a [variable](Variables), or a part of its value |
 //! | `"$input.tone?"` | the value if it exists; otherwise the key or element with this reference is omitted |
 //! | `"$null"` | JSON null, which TOML lacks |
 //! | `"$$5.00"` | the literal `$5.00` |
@@ -112,6 +113,8 @@ mod reference;
 mod template;
 #[cfg(test)]
 mod tests;
+mod variable_reference;
+mod variables;
 
 pub(crate) use self::{
     condition::{Collection, Condition, kind},
@@ -125,4 +128,5 @@ pub use self::{
     error::{EvaluationError, ExpressionError, ExpressionErrors},
     expression::Expression,
     path_segment::PathSegment,
+    variables::Variables,
 };

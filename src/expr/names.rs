@@ -1,5 +1,7 @@
 //! The names that expressions can refer to.
 
+use super::Variables;
+
 /// The names that cannot be used for loop elements, because they have another meaning or are
 /// keywords for operators, constants or statements.
 pub(crate) const RESERVED: &[&str] = &[
@@ -7,6 +9,7 @@ pub(crate) const RESERVED: &[&str] = &[
     "params",
     "prev",
     "steps",
+    "vars",
     "workflow",
     "index",
     "loop",
@@ -49,6 +52,10 @@ pub(crate) struct ScopeNames<'n> {
     /// Whether the expression can refer to the run and the composite, for example by `workflow.id`,
     /// `workflow.name` or `workflow.started_at`.
     pub(crate) run: bool,
+    /// The variables that expressions can refer to. `None` if `vars` is an unknown name.
+    pub(crate) variables: Option<&'n Variables>,
+    /// Whether the expression can refer to secret variables, because clients do not see its value.
+    pub(crate) allows_secrets: bool,
     /// Whether strings with an unknown name after the `$` are literals, and all references are
     /// optional.
     pub(crate) lenient: bool,

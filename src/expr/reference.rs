@@ -21,39 +21,28 @@ pub(crate) struct Reference {
     optional: bool,
 }
 
+/// The parts of a reference as it is written.
+pub(super) struct Parts<'a> {
+    /// The name with which the reference begins, without `$`.
+    name: &'a str,
+    pub(super) path: Vec<PathSegment>,
+    /// Whether the reference ends in `?`.
+    pub(super) optional: bool,
+}
+
 // === impl Reference ===
 
 impl Reference {
     /// Parses a string that begins with `$` as a reference.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
-        let mut parser = Parser { text, rest: text };
-        parser.take(1);
-        let name = parser.word().to_owned();
         // Reports an unknown name and not malformed syntax, because a string such as `$5.00 off`
         // may be meant literally.
-        if !is_root(&name, names) {
-            return Err(unknown_root(text, names));
-        }
-        let mut path = Vec::new();
-        let mut optional = false;
-        while let Some(next) = parser.rest.chars().next() {
-            match next {
-                '.' => path.push(parser.key()?),
-                '[' => path.push(parser.bracket()?),
-                '?' => {
-                    parser.take(1);
-                    if !parser.rest.is_empty() {
-                        return parser.fail("the end after `?`");
-                    }
-                    optional = true;
-                }
-                _ if path.is_empty() => return Err(unknown_root(text, names)),
-                _ => return parser.fail("`.`, `[`, `?` or the end"),
-            }
-        }
-        let (root, used) = root(text, &name, &path, names)?;
+        let parts = Parts::parse_if(text, |name| is_root(name, names));
+        let Parts { name, mut path, optional } =
+            parts.ok_or_else(|| unknown_root(text, names))??;
+        let (root, used) = root(text, name, &path, names)?;
         path.drain(..used);
-        optional |= names.lenient;
+        let optional = optional || names.lenient;
         Ok(Self { written: text.into(), root, path, optional })
     }
 
@@ -91,6 +80,23 @@ impl Reference {
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written)
+    }
+}
+
+// === impl Parts ===
+
+impl<'a> Parts<'a> {
+    /// Parses a text that begins with `$` as a reference. Returns `None` if `is_known` returns
+    /// `false` for the name with which it begins, or if no path follows the name.
+    pub(super) fn parse_if(
+        text: &'a str,
+        is_known: impl Fn(&str) -> bool,
+    ) -> Option<Result<Self, ExpressionError>> {
+        let mut parser = Parser { text, rest: text };
+        parser.take(1);
+        let name = parser.word();
+        let starts_path = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[', '?']);
+        (is_known(name) && starts_path(parser.rest)).then(|| parser.parts(name))
     }
 }
 
@@ -216,6 +222,9 @@ pub(super) fn unknown_root(text: &str, names: &ScopeNames<'_>) -> ExpressionErro
     if names.run {
         expected.push("`$workflow`".to_owned());
     }
+    if names.variables.is_some_and(|variables| !variables.is_empty()) {
+        expected.push("`$vars`".to_owned());
+    }
     expected.push("`$null`".to_owned());
     ExpressionError::UnknownRoot { text: text.to_owned(), expected: expected.join(", ") }
 }
@@ -228,6 +237,27 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
+    /// Parses the rest of a reference after its name.
+    fn parts(&mut self, name: &'a str) -> Result<Parts<'a>, ExpressionError> {
+        let mut path = Vec::new();
+        let mut optional = false;
+        while let Some(next) = self.rest.chars().next() {
+            match next {
+                '.' => path.push(self.key()?),
+                '[' => path.push(self.bracket()?),
+                '?' => {
+                    self.take(1);
+                    if !self.rest.is_empty() {
+                        return self.fail("the end after `?`");
+                    }
+                    optional = true;
+                }
+                _ => return self.fail("`.`, `[`, `?` or the end"),
+            }
+        }
+        Ok(Parts { name, path, optional })
+    }
+
     /// Parses `.key`.
     fn key(&mut self) -> Result<PathSegment, ExpressionError> {
         self.take(1);

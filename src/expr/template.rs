@@ -53,6 +53,8 @@ struct Inner {
     written: Box<str>,
     content: Content,
     uses: Vec<TemplateUse>,
+    /// Whether the template refers to a secret variable.
+    has_secrets: bool,
 }
 
 #[derive(Debug)]
@@ -134,8 +136,8 @@ impl Template {
         };
         match content {
             Ok(content) => {
-                let uses = content.uses();
-                Ok(Self(Arc::new(Inner { written: text.into(), content, uses })))
+                let (uses, has_secrets) = (content.uses(), content.has_secrets());
+                Ok(Self(Arc::new(Inner { written: text.into(), content, uses, has_secrets })))
             }
             Err(Mistake::Reference(error)) => Err(error),
             Err(Mistake::Fault(Fault { reason, at })) => {
@@ -164,6 +166,11 @@ impl Template {
                 EvaluationError::Template { template: shorten(text), reason: failure.to_string() }
             }
         })
+    }
+
+    /// Returns `true` if the template refers to a secret variable.
+    pub(super) fn has_secrets(&self) -> bool {
+        self.0.has_secrets
     }
 
     /// Returns all references in the template, in the order in which they are written.
@@ -195,12 +202,24 @@ fn shorten(text: &str) -> String {
 // === impl Content ===
 
 impl Content {
-    fn uses(&self) -> Vec<TemplateUse> {
+    /// Returns all expressions, each with a flag for whether it is always evaluated.
+    fn codes(&self) -> Vec<(&Written, bool)> {
         let mut codes = Vec::new();
         match self {
             Self::Expression(code) => codes.push((code, true)),
             Self::Text(nodes) => collect(nodes, true, &mut codes),
         }
+        codes
+    }
+
+    fn has_secrets(&self) -> bool {
+        let codes = self.codes();
+        let mut paths = codes.iter().flat_map(|(code, _)| &code.paths);
+        paths.any(|path| matches!(&path.start, Start::Variable(variable) if variable.is_secret()))
+    }
+
+    fn uses(&self) -> Vec<TemplateUse> {
+        let codes = self.codes();
         let bare = matches!(self, Self::Expression(code) if code.is_bare());
         let paths: Vec<(&Path, bool)> = codes
             .iter()

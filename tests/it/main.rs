@@ -116,6 +116,7 @@ mod toolhive;
 mod traces;
 mod truncate;
 mod validate;
+mod variables;
 #[cfg(feature = "cli")]
 mod view_endpoints;
 #[cfg(all(feature = "config", feature = "stdio"))]

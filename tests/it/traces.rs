@@ -5,3 +5,5 @@ mod alone;
 mod exported;
 #[cfg(feature = "opentelemetry")]
 mod exporter;
+#[cfg(feature = "opentelemetry")]
+mod variables;

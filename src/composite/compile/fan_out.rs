@@ -91,14 +91,20 @@ impl Branches<'_> {
         at.not_zero("max_parallel", self.max_parallel == 0);
         // Targets beyond the maximum number are not checked.
         let targets = self.targets.get(..MAX_TARGETS).unwrap_or(self.targets);
-        let names = ScopeNames { lenient: !definition.strict, ..ScopeNames::default() };
+        let names = ScopeNames {
+            variables: Some(&definition.variables),
+            lenient: !definition.strict,
+            ..ScopeNames::default()
+        };
         let ids = ids(targets, at);
         let mut steps = Vec::with_capacity(count);
         let mut compiled = Vec::with_capacity(count);
         for (index, (target, id)) in targets.iter().zip(ids).enumerate() {
             let name = &definition.name;
             let optional = target.optional;
-            compiled.push(CompiledTarget::new(&target.call, name, places, optional, !optional));
+            let target_call = CompiledTarget::new(&target.call, name, places, optional, !optional);
+            let names = ScopeNames { allows_secrets: target_call.is_tool(), ..names };
+            compiled.push(target_call);
             steps.push(step(target, id, index, &names, &mut at.within(in_targets(index))));
         }
         let name = definition.name.as_str().into();
@@ -125,7 +131,7 @@ fn step(
             site,
             tool: target.call.tool.as_str().into(),
             arguments,
-            parse_json: false,
+            parse: None,
             hint: SpawnHint::default(),
         }),
         depends_on: StepSet::default(),

@@ -83,6 +83,11 @@ impl CompiledTarget {
         };
         Self { route, optional, certain }
     }
+
+    /// Returns `true` if the target is a tool behind the layer, and not another composite.
+    pub(super) const fn is_tool(&self) -> bool {
+        matches!(self.route, Route::Inner)
+    }
 }
 
 /// Returns `true` if a string is a valid id of a target or step.

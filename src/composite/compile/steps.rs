@@ -27,7 +27,9 @@ use crate::{
     engine::plan::{
         self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, Plan, SpawnHint, StepSet, Stop,
     },
-    expr::{Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames},
+    expr::{
+        Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames, Variables,
+    },
     suggest::nearest,
 };
 
@@ -44,6 +46,7 @@ struct Steps<'c> {
     has_output_schema: bool,
     pipeline: bool,
     lenient: bool,
+    variables: &'c Variables,
     ids: &'c [&'c str],
     places: &'c HashMap<String, usize>,
     run_timeout: Duration,
@@ -74,6 +77,7 @@ pub(super) fn compile(
         has_output_schema: output.is_some() || has_schema,
         pipeline: max_parallel.is_none(),
         lenient: !definition.strict,
+        variables: &definition.variables,
         ids: &ids,
         places,
         run_timeout: definition.timeout,
@@ -176,6 +180,8 @@ impl<'c> Steps<'c> {
             before: step.filter(|_| self.pipeline),
             item: None,
             run: true,
+            variables: Some(self.variables),
+            allows_secrets: false,
             lenient: self.lenient,
         }
     }
@@ -258,10 +264,12 @@ impl<'c> Steps<'c> {
     ) -> CallSite {
         at.not_blank("tool", &call.tool);
         let nothing = Arguments::Mapped(Expression::literal(Value::Object(JsonObject::new())));
-        let arguments = arguments::compile(call.arguments.as_ref(), nothing, names, at);
         let site = self.targets.len();
         let target = CompiledTarget::new(call, self.composite, self.places, optional, certain);
+        // The arguments of a composite may become a part of a state that a client keeps.
+        let names = ScopeNames { allows_secrets: target.is_tool(), ..*names };
         self.targets.push(target);
+        let arguments = arguments::compile(call.arguments.as_ref(), nothing, &names, at);
         CallSite {
             site,
             tool: call.tool.as_str().into(),

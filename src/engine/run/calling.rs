@@ -170,9 +170,11 @@ impl<'p, C: Caller> Run<'p, C> {
         };
         let mut span = Span::none();
         if let Some(watching) = &mut self.scheduler.effects.watching {
-            let place = watching.attempt(id, &tool, count, after, &arguments);
+            let without_secrets = called_site.arguments.without_secrets(&arguments);
+            let shown = without_secrets.as_ref().unwrap_or(&arguments);
+            let place = watching.attempt(id, &tool, count, after, shown);
             if !is_nested {
-                let contents = context.is_traced_with_contents().then_some(&arguments);
+                let contents = context.is_traced_with_contents().then_some(shown);
                 span = watching.call(&place, &tool, count, contents);
                 context.cached = watching.cached(&place);
             }

@@ -312,6 +312,10 @@ impl<'v> Frame<'v> {
                 }
                 Some(Cow::Owned(value)) => follow(&value, &path.segments).cloned().map(Value::made),
             },
+            Start::Variable(ref variable) => {
+                let value = follow(variable.value(), &path.segments);
+                value.map(|value| Value::of(budget, value)).transpose()?
+            }
             Start::Loop(depth, field) => {
                 self.iterations.get(depth).map(|iteration| iteration.field(field))
             }

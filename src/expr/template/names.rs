@@ -5,6 +5,7 @@ use super::super::{
     data::{Field, Root},
     names::{Previous, ScopeNames},
     reference,
+    variables::{VARIABLES, Variable},
 };
 use crate::{expr::RESERVED, suggest::nearest};
 
@@ -26,9 +27,11 @@ pub(super) struct Path {
 }
 
 /// The value at which a path starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
+    /// A variable, which has the same value in all runs.
+    Variable(Variable),
     /// A loop variable. Contains the index of the variable among the variables of all enclosing
     /// loops.
     Local(usize),
@@ -94,7 +97,7 @@ pub(super) const WORDS: [&str; 14] = [
 impl Path {
     /// Returns a description of the type of the value at this path. Returns `None` if the type can
     /// vary between runs.
-    pub(super) const fn kind(&self) -> Option<&'static str> {
+    pub(super) fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
             return None;
         }
@@ -108,7 +111,7 @@ impl Path {
             ) => Some("a string"),
             Start::Loop(_, LoopField::First | LoopField::Last) => Some("a boolean"),
             Start::Loop(..) => Some("a number"),
-            Start::Root(_) | Start::Local(_) => None,
+            Start::Root(_) | Start::Variable(_) | Start::Local(_) => None,
         }
     }
 }
@@ -166,6 +169,11 @@ impl<'n> Scope<'n> {
         if let Some(local) = self.locals.iter().rposition(|local| local == name) {
             return Ok((Start::Local(local), 0));
         }
+        if let (VARIABLES, Some(variables)) = (name, self.names.variables) {
+            let variable = variables.find(text, path, self.names.allows_secrets);
+            let variable = variable.map_err(Unknown::Reference)?;
+            return Ok((Start::Variable(variable), 1));
+        }
         let name = if name == "params" { "input" } else { name };
         match name {
             "loop" if self.loops > 0 => {
@@ -220,6 +228,9 @@ impl<'n> Scope<'n> {
         }
         if self.names.run {
             known.push("workflow");
+        }
+        if self.names.variables.is_some_and(|variables| !variables.is_empty()) {
+            known.push(VARIABLES);
         }
         if self.loops > 0 {
             known.push("loop");

@@ -41,6 +41,8 @@ const NAMES: ScopeNames<'_> = ScopeNames {
     before: Some(3),
     item: Some("item"),
     run: true,
+    variables: None,
+    allows_secrets: false,
     lenient: false,
 };
 

@@ -25,11 +25,12 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 259] = [
+static KEYS: [(&str, &str, &str, &str); 260] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
     ("", "limits", "max_calls = 7", "max_calls: 7"),
+    ("", "vars", "team = \"base\"", "\"team\": String(\"base\")"),
     ("", "progress", "heartbeat = \"7s\"", "heartbeat: 7s"),
     ("progress", "heartbeat", "\"0s\"", "heartbeat: 0ns"),
     ("limits", "max_calls", "8", "max_calls: 8"),

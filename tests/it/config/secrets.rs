@@ -18,7 +18,7 @@ fn token_in_a_url_path_is_redacted() {
 }
 
 /// Invalid files that contain `s3cret` in place of a secret.
-const SECRETS: [&str; 60] = [
+const SECRETS: [&str; 65] = [
     "env = { A = \"s3cret\", B = 1 }",
     "env = { A = \"s3cret\" }\nwrong = 1",
     "env.A = \"s3cret\"\nenv.B = 1",
@@ -78,6 +78,11 @@ const SECRETS: [&str; 60] = [
     "[state]\nkeys = [{ id = \"a\", key = \"s3cret\" }",
     "[[state.keys]]\nid = \"a\"\nkey = [\"s3cret\", 1]\nky = \"s3cret\"",
     "[limits]\nkeys = [{ id = \"a\", key = \"s3cret\" }]",
+    "[vars]\nkey = { value = \"s3cret\", secrt = true }",
+    "[vars]\nkey = \"s3cret",
+    "[vars]\nkey = { value = [\"s3cret\"], secret = true }",
+    "[vars]\nkey = { value = \"s3cret ${UNSET}\", secret = true }",
+    "[vars]\n\"A: s3cret\" = { secret = \"s3cret\", value = 1 }",
     "[[composite_tools]]\nid = \"a\"\nkey = \"s3cret\"",
 ];
 
@@ -101,11 +106,24 @@ fn secrets_never_appear_in_errors() {
         "command = \"a\"\n[[aliases]]\ntool = \"a\"\narguments.k.default = { a = \"s3cret\" }",
         "url = \"http://${VARIABLE}\"\nheaders = { A = \"s3cret\", B = \"x ${VARIABLE}\" }",
         "command = \"a\"\n[[state.keys]]\nid = \"a\"\nkey = \"32 bytes at least of which ${VARIABLE} is one\"",
+        "command = \"a\"\n[vars]\nkey = { value = \"s3cret and ${VARIABLE}\", secret = true }",
     ] {
         let file = format!("[[backends]]\nname = \"a\"\n{text}\n");
         let (valid, told) = told(&file);
         assert!(valid && !told.contains("s3cret"), "{file}{told}");
     }
+}
+
+#[test]
+fn secret_variables_are_redacted() {
+    let text = "[vars]\nkey = { value = '${KEY}', secret = true }\nteam = { value = '${KEY}' }";
+    let config = |key: &str| Config::from_toml_str_with_env(text, |_| Some(key.to_owned()));
+    let read = config("hunter2").unwrap();
+    assert_eq!(read.secret_variables().redact("key hunter2"), "key ***");
+    let error = config("abc").unwrap_err();
+    let expected = "a secret variable must be a text with at least 4 characters";
+    assert_eq!(error.mistakes()[0].message(), expected);
+    assert!(!error.to_string().contains("abc"), "{error}");
 }
 
 #[test]

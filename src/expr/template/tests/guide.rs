@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::expr::template::{filters::FILTERS, predicates::TESTS};
+use crate::expr::{
+    Variables,
+    template::{filters::FILTERS, predicates::TESTS},
+};
 
 const GUIDE: &str = include_str!("../../../guide/expressions.md");
 
@@ -16,12 +19,19 @@ static RUN: LazyLock<Run> = LazyLock::new(|| {
     Run(serde_json::from_str(json).unwrap())
 });
 
+static VARIABLES: LazyLock<Variables> = LazyLock::new(|| {
+    let variables = RUN.0["vars"].as_object().unwrap();
+    variables.iter().fold(Variables::new(), |all, (name, value)| all.with(name, value.clone()))
+});
+
 const RUN_NAMES: ScopeNames<'_> = ScopeNames {
     steps: &["search", "get-logs"],
     previous: Previous::Step(1),
     before: Some(2),
     item: Some("item"),
     run: true,
+    variables: None,
+    allows_secrets: false,
     lenient: false,
 };
 
@@ -62,7 +72,8 @@ fn code(cell: &str) -> &str {
 }
 
 fn gives(written: &str) -> Option<Value> {
-    let expression = Expression::parse_in(&json!(written), &RUN_NAMES)
+    let names = ScopeNames { variables: Some(&VARIABLES), ..RUN_NAMES };
+    let expression = Expression::parse_in(&json!(written), &names)
         .unwrap_or_else(|errors| panic!("{written}: {errors}"));
     expression.evaluate_in(&*RUN).unwrap_or_else(|error| panic!("{written}: {error}"))
 }
@@ -104,10 +115,11 @@ fn every_filter_and_test_is_documented_with_its_result() {
 #[test]
 fn every_error_in_the_guide_is_reported() {
     let rows = rows("Errors before a run");
-    assert_eq!(rows.len(), 8);
+    assert_eq!(rows.len(), 9);
     for row in rows {
         let written = code(&row[0]);
-        let errors = Expression::parse_in(&json!(written), &RUN_NAMES).unwrap_err().to_string();
+        let names = ScopeNames { variables: Some(&VARIABLES), ..RUN_NAMES };
+        let errors = Expression::parse_in(&json!(written), &names).unwrap_err().to_string();
         if let Some((_, near)) = row[1].split_once("did you mean ") {
             assert!(errors.contains(&format!("did you mean {near}")), "{written}: {errors}");
         }

@@ -1,0 +1,110 @@
+//! The section `[vars]`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{
+    literal::Literal,
+    read::Reader,
+    variables::{Environment, Text},
+};
+use crate::{adapter::Secrets, composite::Segment, expr::Variables};
+
+/// The key of the section in a configuration file.
+pub(super) const SECTION: &str = "vars";
+/// The key of the value, in the table of a variable.
+const VALUE: &str = "value";
+/// The key that marks a variable as secret.
+const SECRET: &str = "secret";
+
+/// The minimum length of a secret, in characters. Shorter texts cannot be removed from logs.
+const MIN_SECRET: usize = 4;
+
+/// The variables of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Vars {
+    pub(super) variables: Variables,
+    /// The values of the secret variables.
+    pub(super) secrets: Secrets,
+}
+
+/// Converts the section to variables. Errors are recorded in `reader`.
+pub(super) fn build(
+    table: BTreeMap<String, Literal<Value>>,
+    environment: Environment<'_>,
+    reader: &mut Reader<'_, '_>,
+) -> Vars {
+    let mut variables = Variables::new();
+    let mut secrets = Vec::new();
+    for (name, value) in table {
+        let mut at = vec![SECTION.into(), Segment::Key(name.clone())];
+        let (mut value, is_secret) = match value.into_inner() {
+            Value::Object(members) => {
+                let Some(parts) = parts(members, &at, reader) else { continue };
+                at.push(VALUE.into());
+                parts
+            }
+            value => (value, false),
+        };
+        if let Err(message) = expand(&mut value, environment) {
+            reader.report(&at, message);
+        } else if !is_secret {
+            variables = variables.with(name, value);
+        } else if let Value::String(text) = value
+            && text.chars().count() >= MIN_SECRET
+        {
+            secrets.push(text.clone());
+            variables = variables.with_secret(name, text.into());
+        } else {
+            let message =
+                format!("a secret variable must be a text with at least {MIN_SECRET} characters");
+            reader.report(&at, message);
+        }
+    }
+    Vars { variables, secrets: Secrets::new(secrets) }
+}
+
+/// Returns the value of a variable that is written as a table, and whether it is secret. Reports
+/// errors in the table, and then returns `None`.
+fn parts(
+    mut table: Map<String, Value>,
+    at: &[Segment],
+    reader: &mut Reader<'_, '_>,
+) -> Option<(Value, bool)> {
+    let value = table.remove(VALUE);
+    let is_secret = table.remove(SECRET);
+    let within = |key: &str| [at, &[key.into()]].concat();
+    let mut is_valid = true;
+    if let Some(key) = table.keys().next() {
+        let expected = "expected `value` and `secret`; write an object as `{ value = { … } }`";
+        reader.report(&within(key), format!("unknown key of a variable: {expected}"));
+        is_valid = false;
+    } else if value.is_none() {
+        reader.report(at, format!("missing key `{VALUE}`"));
+        is_valid = false;
+    }
+    match is_secret {
+        None => Some((value?, false)).filter(|_| is_valid),
+        Some(Value::Bool(is_secret)) => Some((value?, is_secret)).filter(|_| is_valid),
+        Some(_) => {
+            reader.report(&within(SECRET), format!("`{SECRET}` must be `true` or `false`"));
+            None
+        }
+    }
+}
+
+/// Replaces each `${VAR}` in the texts of a value by an environment variable.
+fn expand(value: &mut Value, environment: Environment<'_>) -> Result<(), String> {
+    match value {
+        Value::String(text) => *text = Text::expand(std::mem::take(text), environment)?.value,
+        Value::Array(elements) => {
+            elements.iter_mut().try_for_each(|element| expand(element, environment))?;
+        }
+        Value::Object(members) => {
+            members.values_mut().try_for_each(|member| expand(member, environment))?;
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => (),
+    }
+    Ok(())
+}
