@@ -334,11 +334,18 @@ fn output_of_steps(
     let ended = state.ended_by.map(|step| ended_text(&compiled.plan.steps()[step]));
     let ended = ended.or_else(|| limit.map(LimitEnd::message));
     let mut result = if let plan::RunOutput::Output(output) = &compiled.plan.answer {
-        let output = state.evaluate(|data| output.evaluate(data));
-        made(output.map_err(|failure| match &ended {
+        let evaluated = state.evaluate(|data| output.evaluate(data));
+        let mut result = made(evaluated.map_err(|failure| match &ended {
             None => failure.message,
             Some(ended) => format!("{ended}: {}", failure.message),
-        })?)?
+        })?)?;
+        if !output.content.is_empty() {
+            for block in output.blocks(state) {
+                scope.keep_given(&block).map_err(|error| error.message)?;
+                result.content.extend(serde_json::from_value::<ContentBlock>(block).ok());
+            }
+        }
+        result
     } else {
         let last = state.last_completed().and_then(|step| state.outcomes[step].as_mut());
         let Some(last) = last else {

@@ -196,6 +196,12 @@ pub enum DefinitionErrorKind {
         /// The id that both targets have.
         id: String,
     },
+    /// The content of an output contains the blocks of a step twice.
+    #[error("duplicate step `{step}`")]
+    DuplicateContent {
+        /// The id of the step.
+        step: String,
+    },
     /// The quorum of a fan-out is zero or greater than the number of its targets.
     #[error("a quorum of {quorum} of {targets} targets: expected 1 to {targets}")]
     Quorum {

@@ -125,8 +125,12 @@ fn retry(Retry { count, delay, max_delay, then }: Retry) -> Value {
 }
 
 fn output(output: &Output) -> Value {
-    let Output { properties, required } = output;
-    json!({ "properties": members(properties), "required": required })
+    let Output { properties, required, content } = output;
+    let mut output = json!({ "properties": members(properties), "required": required });
+    if !content.is_empty() {
+        output["content"] = json!(content);
+    }
+    output
 }
 
 /// Encodes the properties of an output block as a JSON array, because an object would lose their

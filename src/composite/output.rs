@@ -34,6 +34,7 @@ pub use crate::schema::json_type::JsonType;
 pub struct Output {
     pub(crate) properties: Vec<(String, OutputProperty)>,
     pub(crate) required: Vec<String>,
+    pub(crate) content: Vec<String>,
 }
 
 /// A property of the object that an [`Output`] block builds.
@@ -75,6 +76,17 @@ impl Output {
     #[must_use]
     pub fn required<I: Into<String>>(mut self, names: impl IntoIterator<Item = I>) -> Self {
         self.required = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the steps whose content blocks, such as images and links, are added to the content of
+    /// the result, in this order. Defaults to none.
+    ///
+    /// Blocks of steps that are skipped or fail are omitted. Clients can see all blocks of these
+    /// steps, but not their structured content.
+    #[must_use]
+    pub fn content<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
+        self.content = steps.into_iter().map(Into::into).collect();
         self
     }
 }

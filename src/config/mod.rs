@@ -131,6 +131,7 @@
 //!
 //! [composite_tools.output]
 //! required = ["pages"]
+//! content = ["tell"]                           # steps whose content blocks are added to the result
 //! properties.pages = { type = "integer", description = "How many", value = "$steps.read.output.completed" }
 //! properties.top = { type = "object", description = "The best", properties = { url = { type = "string", description = "Where", value = "$steps.search.output.hits[0].url", default = "" } } }
 //!

@@ -6,7 +6,7 @@ use super::table::TableReader;
 use crate::composite::{JsonType, Output, OutputProperty};
 
 /// The valid keys of the `output` table of a pipeline or workflow.
-pub(super) const OUTPUT: [&str; 2] = ["properties", "required"];
+pub(super) const OUTPUT: [&str; 3] = ["properties", "required", "content"];
 /// The valid keys of a property in an `output` table.
 pub(super) const PROPERTY: [&str; 5] = ["type", "description", "value", "properties", "default"];
 
@@ -14,7 +14,9 @@ pub(super) const PROPERTY: [&str; 5] = ["type", "description", "value", "propert
 pub(super) fn read(table: &mut TableReader<'_, '_, '_>) -> Output {
     table.only(&OUTPUT);
     let properties = properties(table).unwrap_or_default();
-    let output = Output::new().required(table.get::<Vec<String>>("required").unwrap_or_default());
+    let output = Output::new()
+        .required(table.get::<Vec<String>>("required").unwrap_or_default())
+        .content(table.get::<Vec<String>>("content").unwrap_or_default());
     properties.into_iter().fold(output, |output, (name, property)| output.property(name, property))
 }
 

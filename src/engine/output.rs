@@ -16,6 +16,8 @@ pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
     /// The names of the properties that must exist and must not be null in the answer.
     pub(crate) required: Vec<String>,
+    /// References to the content blocks of steps, which are added to the content of the result.
+    pub(crate) content: Vec<Expression>,
 }
 
 /// A property of an output object.
@@ -67,11 +69,26 @@ impl Output {
         Ok(Value::Object(object))
     }
 
+    /// Returns the content blocks of steps that are added to the result, without those of steps
+    /// that have none.
+    pub(crate) fn blocks(&self, data: &dyn Data) -> Vec<Value> {
+        let of_step = |expression: &Expression| match expression.evaluate_in(data) {
+            Ok(Some(Value::Array(blocks))) => blocks,
+            _ => Vec::new(),
+        };
+        self.content.iter().flat_map(of_step).collect()
+    }
+
     /// Returns all references in the output block. Each comes with its path within the block.
     ///
     /// References in properties with a default value are marked as optional.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
-        uses(&self.properties)
+        let mut all = uses(&self.properties);
+        for (index, expression) in self.content.iter().enumerate() {
+            let place = [PathSegment::from("content"), index.into()];
+            all.extend(placed(place, expression.uses()));
+        }
+        all
     }
 }
 

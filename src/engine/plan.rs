@@ -143,6 +143,7 @@ pub(super) struct Links {
 pub(super) struct Fields {
     pub(super) output: bool,
     pub(super) content: bool,
+    pub(super) blocks: bool,
     pub(super) text: bool,
     pub(super) error: bool,
 }
@@ -423,6 +424,7 @@ impl Fields {
         match field {
             Field::Output => self.output = true,
             Field::Content => self.content = true,
+            Field::Blocks => self.blocks = true,
             Field::Text => self.text = true,
             Field::Error => self.error = true,
             // The status of a step is always kept.
@@ -435,6 +437,7 @@ impl Fields {
         let fields = [
             (self.output, Field::Output),
             (self.content, Field::Content),
+            (self.blocks, Field::Blocks),
             (self.text, Field::Text),
             (self.error, Field::Error),
         ];

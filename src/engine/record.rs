@@ -15,6 +15,9 @@ pub(crate) struct Record {
     pub(super) output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) content: Option<Value>,
+    /// The content blocks of the step. Boxed because they are rarely read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) blocks: Option<Box<Value>>,
     /// The text of the step's output. `None` if no expression reads the text, or if `content`
     /// contains it.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -34,6 +34,10 @@ impl Outcome {
                 Some(kept.unwrap_or_else(|| Cow::Owned(made())))
             }
             Field::Content => content().map(Cow::Borrowed),
+            Field::Blocks => {
+                let blocks = record.and_then(|record| record.blocks.as_deref());
+                blocks.map(Cow::Borrowed)
+            }
             Field::Text => {
                 let text = record.and_then(|record| record.text.as_ref());
                 text.or_else(|| content()?.get("text")).map(Cow::Borrowed)
@@ -56,36 +60,6 @@ impl Outcome {
 
     pub(super) fn set_output(&mut self, output: Value) {
         self.record.get_or_insert_default().output = Some(output);
-    }
-
-    /// Parses the text of a tool result as JSON, if the result consists only of text. The parsed
-    /// value becomes the output of the step.
-    ///
-    /// Fails the step if the text is not valid JSON, or if the parsed value would exceed a limit.
-    pub(super) fn parse(&mut self, scope: &Scope) {
-        let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
-        let blocks = &result.content;
-        if result.structured_content.is_some()
-            || blocks.is_empty()
-            || blocks.iter().any(|block| block.as_text().is_none())
-        {
-            return;
-        }
-        let text = output_text(result).unwrap_or_default();
-        let parsed = scope.count_parsed(expr::json::bytes_of(&text)).and_then(|()| {
-            serde_json::from_str(&text).map_err(|error| {
-                let message =
-                    format!("the text of the result is not JSON, as its `parse` requires: {error}");
-                StepError::new(ErrorKind::Tool, message)
-            })
-        });
-        match parsed {
-            Ok(parsed) => self.set_output(parsed),
-            Err(error) => {
-                self.status = Status::Failed;
-                self.error = Some(Box::new(error));
-            }
-        }
     }
 
     /// Moves the structured content of a failed tool's result to the `data` of the step's error. If
@@ -126,6 +100,10 @@ impl Outcome {
         let mut record = self.record.take();
         if keeps_result {
             if let Some(result) = self.result.as_ref().filter(|_| is_success) {
+                if fields.blocks {
+                    let blocks = Some(Box::new(blocks(&result.content)));
+                    record.get_or_insert_default().blocks = blocks;
+                }
                 let has_output = result.structured_content.is_some()
                     || record.as_ref().is_some_and(|record| record.output.is_some());
                 if fields.content || (fields.output && !has_output) {
@@ -139,6 +117,9 @@ impl Outcome {
             }
         } else if let Some(mut result) = self.result.take().filter(|_| is_success) {
             let record = record.get_or_insert_default();
+            if fields.blocks && record.blocks.is_none() {
+                record.blocks = Some(Box::new(blocks(&result.content)));
+            }
             if fields.output && record.output.is_none() {
                 record.output = result.structured_content.take();
             }
@@ -303,6 +284,12 @@ fn content(blocks: Vec<ContentBlock>) -> Value {
         content.insert(key, value.into());
     }
     Value::Object(content)
+}
+
+/// Returns the content blocks as they are in the protocol. Omits labels.
+fn blocks(blocks: &[ContentBlock]) -> Value {
+    let blocks = blocks.iter().filter(|block| !is_label(block));
+    blocks.filter_map(|block| serde_json::to_value(block).ok()).collect()
 }
 
 fn numbered(name: &str, count: &mut usize) -> String {

@@ -54,8 +54,8 @@ impl Plan {
     ) -> Option<Unchecked> {
         let steps = || StepSet::first(self.steps().len());
         let has_content = |&output: &usize| {
-            let Fields { output, content, text, .. } = self.links(output).fields;
-            output || content || text
+            let Fields { output, content, blocks, text, .. } = self.links(output).fields;
+            output || content || blocks || text
         };
         { questions }.find_map(|question| {
             let waiting = self.with_dependents(question);

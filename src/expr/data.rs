@@ -46,6 +46,8 @@ pub(crate) enum Field {
     /// An object with all content blocks of the tool result. Its keys are `text`, `text_1`,
     /// `image_0`, `resource` and so on.
     Content,
+    /// An array of all content blocks of the step's result, as in the protocol.
+    Blocks,
     /// The first text in the tool result.
     Text,
     /// The status of the step, such as `completed`.
@@ -59,14 +61,15 @@ pub(crate) enum Field {
 
 impl Field {
     /// All fields of a step's record.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Output, Self::Content, Self::Text, Self::Status, Self::Error];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Output, Self::Content, Self::Blocks, Self::Text, Self::Status, Self::Error];
 
     /// Returns the name of the field in references.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Output => "output",
             Self::Content => "content",
+            Self::Blocks => "blocks",
             Self::Text => "text",
             Self::Status => "status",
             Self::Error => "error",

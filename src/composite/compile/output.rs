@@ -34,11 +34,39 @@ pub(super) fn compile(
             at.push::<PathSegment>(["required".into(), index.into()], kind);
         }
     }
+    let content = content(output, names, &mut at);
     let mut compiler = Properties { composite, names, remarks, path: Vec::new() };
     engine::Output {
         properties: compiler.compile(&output.properties, &mut at),
         required: output.required.clone(),
+        content,
     }
+}
+
+/// Compiles the names of the steps whose content blocks are added to the result.
+fn content(
+    output: &Output,
+    names: &ScopeNames<'_>,
+    at: &mut DefinitionPath<'_>,
+) -> Vec<Expression> {
+    let mut content = Vec::with_capacity(output.content.len());
+    for (index, step) in output.content.iter().enumerate() {
+        let mut at = at.within::<PathSegment>(["content".into(), index.into()]);
+        if !names.steps.contains(&step.as_str()) {
+            let near = nearest(step, names.steps).map(str::to_owned);
+            at.push::<&str>([], Kind::UnknownStep { step: step.clone(), near });
+        } else if output.content[..index].contains(step) {
+            at.push::<&str>([], Kind::DuplicateContent { step: step.clone() });
+        } else {
+            // Blocks of a step that was skipped are omitted.
+            let blocks = format!("$steps['{step}'].blocks?").into();
+            match Expression::parse_in(&blocks, names) {
+                Ok(expression) => content.push(expression),
+                Err(errors) => at.push_all("", &errors),
+            }
+        }
+    }
+    content
 }
 
 /// Returns the JSON Schema of the object that an output block builds. The composite advertises it

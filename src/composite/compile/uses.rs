@@ -50,6 +50,29 @@ impl Known<'_> {
         }
     }
 
+    /// Returns the step and the field of its record that a reference reads. Returns `None` if the
+    /// reference reads no step, or a field that each step has.
+    fn field(&self, root: Root) -> Option<(&Step, Field)> {
+        match root {
+            Root::Step {
+                step,
+                field: field @ (Field::Output | Field::Content | Field::Blocks | Field::Text),
+            } => Some((&self.steps[step], field)),
+            _ => None,
+        }
+    }
+
+    /// Returns an error if a reference reads a field that its step never has.
+    fn missing_field(&self, used: &Use<'_>) -> Option<Kind> {
+        let (step, field) = self.field(used.root)?;
+        if step.action.as_early_end().is_some() {
+            let (step, field) = (step.id.to_string(), field.name());
+            return Some(Kind::OutputOfStop { step, field });
+        }
+        let is_checked = field == Field::Blocks || field != Field::Output && !used.optional;
+        (is_checked && !step.action.has_tool_result()).then(|| no_tool_result(field, step))
+    }
+
     fn check_use(
         &self,
         used: &Use<'_>,
@@ -57,21 +80,15 @@ impl Known<'_> {
         remarks: &mut Vec<String>,
         at: &mut DefinitionPath<'_>,
     ) {
-        if let Root::Step { step, field: field @ (Field::Output | Field::Content | Field::Text) } =
-            used.root
-            && self.steps[step].action.as_early_end().is_some()
-        {
-            let (step, field) = (self.steps[step].id.to_string(), field.name());
-            return at.push(used.place.clone(), Kind::OutputOfStop { step, field });
+        if let Some(mistake) = self.missing_field(used) {
+            return at.push(used.place.clone(), mistake);
         }
         if used.optional {
             return;
         }
-        let (step, field) = match used.root {
-            Root::Step { step, field: field @ (Field::Output | Field::Content | Field::Text) } => {
-                (&self.steps[step], field)
-            }
-            Root::Input => {
+        let (step, field) = match (self.field(used.root), used.root) {
+            (Some(field), _) => field,
+            (None, Root::Input) => {
                 let schema = self.input_schema;
                 let unknown = schema.and_then(|schema| schema::undeclared(schema, used.path));
                 if let Some((name, near)) = unknown {
@@ -81,9 +98,6 @@ impl Known<'_> {
             }
             _ => return,
         };
-        if field != Field::Output && !step.action.has_tool_result() {
-            return at.push(used.place.clone(), no_tool_result(field, step));
-        }
         if let Some(ask) = step.action.as_elicitation() {
             if let Some(mistake) = unanswerable(used, step, ask) {
                 return at.push(used.place.clone(), mistake);

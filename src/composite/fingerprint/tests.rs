@@ -137,11 +137,12 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("target optional", |tool| target(tool).optional = true),
 ];
 
-const WORKFLOW: [Change<CompositeTool>; 58] = [
+const WORKFLOW: [Change<CompositeTool>; 59] = [
     ("report", |tool| of_workflow(tool).report = false),
     ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
     ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
     ("another order of steps", |tool| of_workflow(tool).steps.reverse()),
+    ("output content", |tool| output(tool).content = vec!["a".into()]),
     ("no output", |tool| of_workflow(tool).output = None),
     ("step id", |tool| step(tool).id = "other".into()),
     ("step action for_each", |tool| step(tool).action = each(tool).clone().into()),

@@ -156,6 +156,7 @@ fn output(ids: &[&str], properties: &Value, required: &[&str]) -> Output {
     Output {
         properties: parse_properties(ids, properties),
         required: required.iter().map(|&name| name.to_owned()).collect(),
+        content: Vec::new(),
     }
 }
 

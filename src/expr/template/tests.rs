@@ -323,7 +323,7 @@ fn syntax_errors_have_a_position() {
         (
             "{{ steps.a }}",
             at(
-                "`steps.a` is not a value: write `steps.a.output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
+                "`steps.a` is not a value: write `steps.a.output`, or another of `.output`, `.content`, `.blocks`, `.text`, `.status`, `.error`",
                 4,
             ),
         ),

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 260] = [
+static KEYS: [(&str, &str, &str, &str); 261] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -207,6 +207,7 @@ static KEYS: [(&str, &str, &str, &str); 260] = [
     ("default", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
     ("output", "properties", "{ q = { type = \"array\", value = [] } }", "(\"q\", OutputProperty"),
     ("output", "required", "[\"p\"]", "required: [\"p\"]"),
+    ("output", "content", "[\"b\"]", "content: [\"b\"]"),
     ("properties", "type", "\"array\"", "Value(Array, "),
     ("properties", "description", "\"What it is\"", "description: Some(\"What it is\")"),
     ("properties", "value", "\"7\"", "String(\"7\")"),

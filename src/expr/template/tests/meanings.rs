@@ -104,7 +104,7 @@ fn errors_quote_the_text_at_their_position() {
         (
             "{{ steps }}",
             at(
-                "`steps` is not a value: write `steps['a'].output`, or another of `.output`, `.content`, `.text`, `.status`, `.error`",
+                "`steps` is not a value: write `steps['a'].output`, or another of `.output`, `.content`, `.blocks`, `.text`, `.status`, `.error`",
                 4,
             ),
         ),
