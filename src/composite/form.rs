@@ -14,22 +14,22 @@ use super::{
     form_error::{FormError, wrong_kind},
 };
 use crate::{
+    engine::form::MAX_FORM_BYTES,
     expr::{Expression, ScopeNames},
     schema::InputSchema,
 };
 
-/// The maximum size of the JSON Schema of a form, in bytes.
-const MAX_FORM_BYTES: usize = 64 * 1024;
-
 /// A form that clients can display.
 #[derive(Debug)]
 pub(super) struct Form {
-    /// The schema of the form as written in the definition. Its titles and descriptions can contain
-    /// references and templates, which are evaluated during each run.
+    /// The schema of the form as written in the definition. It can contain references and templates
+    /// in its titles, descriptions, choices and defaults, which are evaluated during each run.
     pub(super) expression: Expression,
     /// The schema against which the user's answer is checked. It equals the schema of the form, but
-    /// without the texts that contain references or templates.
+    /// without the parts that contain references or templates.
     pub(super) schema: InputSchema,
+    /// Whether choices or defaults contain references or templates.
+    pub(super) is_computed: bool,
 }
 
 /// Words in property names that suggest a secret, for example `password`. Each entry begins and
@@ -58,8 +58,8 @@ const SECRETS: [&str; 18] = [
 // === impl Form ===
 
 impl Form {
-    /// Parses the JSON Schema of a form. Its titles and descriptions may contain references, which
-    /// may use the given `names`.
+    /// Parses the JSON Schema of a form. Its texts, choices and defaults may contain references,
+    /// which may use the given `names`.
     ///
     /// # Errors
     ///
@@ -91,12 +91,21 @@ impl Form {
             }
         };
 
-        let (texts, others): (Vec<_>, Vec<_>) =
-            expression.evaluated().into_iter().partition(|place| is_text(place));
-        for place in others {
-            mistakes.within(place, |mistakes| mistakes.push(FormError::Evaluated));
+        let mut texts = Vec::new();
+        let mut computed = Vec::new();
+        for place in expression.evaluated() {
+            if is_text(&place) {
+                texts.push(place);
+            } else if is_computed(&place) {
+                computed.push(place);
+            } else {
+                mistakes.within(place, |mistakes| mistakes.push(FormError::Evaluated));
+            }
         }
-        let written = expression.written();
+        let mut written = expression.written();
+        for place in &computed {
+            stand_in(&mut written, place);
+        }
         if let Value::Object(schema) = &written {
             mistakes.form(schema);
         }
@@ -106,8 +115,10 @@ impl Form {
         if let Err(error) = serde_json::from_value::<ElicitationSchema>(written.clone()) {
             return Err(whole(FormError::Unusable { reason: error.to_string() }));
         }
+        let is_computed = !computed.is_empty();
+        texts.append(&mut computed);
         let schema = InputSchema::new(Arc::new(without(written, &texts)));
-        Ok(Self { expression, schema })
+        Ok(Self { expression, schema, is_computed })
     }
 
     /// Returns the names of the form's properties that seem to ask for secrets, such as passwords.
@@ -124,6 +135,7 @@ impl Default for Form {
         Self {
             expression: Expression::literal(JsonObject::new().into()),
             schema: InputSchema::new(Arc::default()),
+            is_computed: false,
         }
     }
 }
@@ -150,7 +162,46 @@ fn is_text(place: &[Segment]) -> bool {
     }
 }
 
-/// Removes the texts at the paths `texts` from the schema of a form, because their values are not
+/// Returns `true` if `place` is the path of choices or a default, which may be computed from the
+/// data of a run.
+fn is_computed(place: &[Segment]) -> bool {
+    let key = |segment: &Segment| match segment {
+        Segment::Key(key) => Some(key.clone()),
+        Segment::Index(_) => None,
+    };
+    let place = match place {
+        [place @ .., Segment::Index(_)] => place,
+        place => place,
+    };
+    let names: Option<Vec<_>> = place.iter().map(key).collect();
+    let names = names.unwrap_or_default();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    matches!(*names, ["properties", _, "enum" | "default"] | ["properties", _, "items", "enum"])
+}
+
+/// Replaces the choices or the default at `place`, which are known only in a run, so that the rest
+/// of the form can be checked. Removes the default of a property whose choices are not known.
+fn stand_in(form: &mut Value, place: &[Segment]) {
+    let [properties, name, way @ ..] = place else { return };
+    let (Segment::Key(properties), Segment::Key(name)) = (properties, name) else { return };
+    let property = form.get_mut(properties).and_then(|all| all.get_mut(name));
+    let Some(Value::Object(property)) = property else { return };
+    property.remove("default");
+    let schema = match way {
+        [Segment::Key(items), Segment::Key(_), ..] if items == "items" => {
+            property.get_mut("items").and_then(Value::as_object_mut)
+        }
+        _ => Some(property),
+    };
+    let is_default = matches!(way, [Segment::Key(key), ..] if key == "default");
+    if let Some(schema) = schema.filter(|_| !is_default) {
+        let names = schema.get("enumNames").and_then(Value::as_array).map_or(1, Vec::len);
+        let choices: Vec<_> = (0..names).map(|index| index.to_string()).collect();
+        schema.insert("enum".to_owned(), choices.into());
+    }
+}
+
+/// Removes the parts at the paths `texts` from the schema of a form, because their values are not
 /// known before a run. Returns the remaining schema.
 fn without(mut schema: Value, texts: &[Vec<Segment>]) -> JsonObject {
     for place in texts {

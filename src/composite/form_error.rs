@@ -99,9 +99,10 @@ pub enum FormError {
         reason: String,
     },
     /// A reference or template is used where the schema must be constant. Only the texts that
-    /// clients display to the user, such as `title`, may contain references and templates.
+    /// clients display to the user, such as `title`, choices and defaults may contain references
+    /// and templates.
     #[error(
-        "only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`"
+        "it must be constant: expected references and templates in `title`, `description`, `enum`, `default` and the names of choices, and `$$` for a literal `$`"
     )]
     Evaluated,
     /// The form has too many properties.

@@ -89,12 +89,15 @@ pub(crate) struct Switch {
 pub(crate) struct Elicitation {
     /// The text of the question.
     pub(crate) message: Expression,
-    /// The JSON Schema of the form that the user fills in. Its strings, such as titles and
-    /// descriptions, may contain references to the data of the run.
+    /// The JSON Schema of the form that the user fills in. Its strings, such as titles, choices and
+    /// defaults, may contain references to the data of the run.
     pub(crate) form: Expression,
     /// The JSON Schema for validating the user's answers. It equals the schema of the form, but
-    /// omits each string that contains a reference to the data of the run.
+    /// omits each part that contains a reference to the data of the run.
     pub(crate) schema: InputSchema,
+    /// Whether choices or defaults of the form refer to the data of the run. If so, an answer must
+    /// match the form as it was sent to the client.
+    pub(crate) is_computed: bool,
     pub(crate) on_decline: OnRefusal,
     pub(crate) on_cancel: OnRefusal,
 }

@@ -13,9 +13,10 @@
 //!   of a failed run).
 //! - The resources and events of a run: `meter` and `scope` (resource usage and limits) and
 //!   `observation`.
-//! - The state of a run: `question` (one question to the user), `loop_state`, `state`, `retention`
-//!   (which outcomes are stored), `suspension` (the size of a suspended run's state),
-//!   `expression_data` (the data for expressions) and `questions` (all questions and answers).
+//! - The state of a run: `question` (one question to the user), `form` (computed forms),
+//!   `loop_state`, `state`, `retention` (which outcomes are stored), `suspension` (the size of a
+//!   suspended run's state), `expression_data` (the data for expressions) and `questions` (all
+//!   questions and answers).
 //! - The execution of a run: `attempts` (one call with its retries), `for_each`, `scheduler` (a run
 //!   as a state machine without I/O), `predicted_stop` (whether an answer ends a run), `caller`,
 //!   `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
@@ -31,6 +32,7 @@ mod branches;
 pub(crate) mod caller;
 mod expression_data;
 mod for_each;
+pub(crate) mod form;
 pub(crate) mod limits;
 mod loop_state;
 pub(crate) mod meter;

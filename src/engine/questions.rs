@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     branches::BranchId,
+    form,
     outcome::{ErrorKind, StepError},
     plan::{Elicitation, OnRefusal, Plan},
     question::{Question, Response, Responses},
@@ -17,6 +18,7 @@ use super::{
 use crate::{
     expr::{Data, Expression},
     message::content_size,
+    schema::InputSchema,
     warnings::sanitize::Reason,
 };
 
@@ -123,7 +125,10 @@ impl Elicitation {
             other => other.to_string(),
         };
         let form = state.evaluate(|data| evaluate(&self.form, data));
-        let form = form.map_err(|error| error.at("schema"))?;
+        let mut form = form.map_err(|error| error.at("schema"))?;
+        if self.is_computed {
+            form::complete(&mut form)?;
+        }
         let requested_schema: ElicitationSchema = serde_json::from_value(form)
             .map_err(|error| StepError::definition(format!("schema: no form: {error}")))?;
         let params =
@@ -132,8 +137,9 @@ impl Elicitation {
         Ok(Question { request, until: Some(until) })
     }
 
-    /// Parses the answer of the client, and validates it against the form of this question.
-    fn read(&self, answer: Value) -> Said {
+    /// Parses the answer of the client, and validates it against the form of this question. `asked`
+    /// is the question that was sent to the client.
+    fn read(&self, asked: Option<&Question>, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is not an object".to_owned());
         };
@@ -149,27 +155,16 @@ impl Elicitation {
         // If the form is empty, clients may omit the content of the answer.
         let content = answer.remove("content").filter(|content| !content.is_null());
         let mut content = content.unwrap_or_else(|| Map::new().into());
+        let asked = asked.filter(|_| self.is_computed).and_then(Question::schema);
+        let schema = asked.as_ref().unwrap_or(&self.schema);
         if let Value::Object(content) = &mut content {
-            self.fill_in(content);
+            fill_in(schema, content);
         }
         let told = |error| tracing::warn!(error = %Reason(error), "an answer is not validated: its form is invalid");
-        match (self.schema.fit("the form", &mut content, told), content) {
+        match (schema.fit("the form", &mut content, told), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
             (Ok(()), _) => Said::Misfit("the answer's `content` is not an object".to_owned()),
             (Err(refusal), _) => Said::Misfit(refusal.reason()),
-        }
-    }
-
-    /// Adds the default values of the form for all members that the answer omits. Clients are not
-    /// required to show defaults to the user.
-    fn fill_in(&self, content: &mut Map<String, Value>) {
-        let properties = self.schema.schema().get("properties").and_then(Value::as_object);
-        for (name, property) in properties.into_iter().flatten() {
-            if let Some(default) = property.get("default")
-                && !content.contains_key(name)
-            {
-                content.insert(name.clone(), default.clone());
-            }
         }
     }
 
@@ -178,6 +173,19 @@ impl Elicitation {
         match said {
             Said::Decline => self.on_decline,
             _ => self.on_cancel,
+        }
+    }
+}
+
+/// Adds the defaults of the form `schema` for members that are missing in the answer, because a
+/// client need not show defaults to the user.
+fn fill_in(schema: &InputSchema, content: &mut Map<String, Value>) {
+    let properties = schema.schema().get("properties").and_then(Value::as_object);
+    for (name, property) in properties.into_iter().flatten() {
+        if let Some(default) = property.get("default")
+            && !content.contains_key(name)
+        {
+            content.insert(name.clone(), default.clone());
         }
     }
 }
@@ -220,14 +228,19 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
+    /// Returns the question of a step. `None` if the questions are those of a tool.
+    fn own(&self) -> Option<&Question> {
+        self.questions.get(OWN)
+    }
+
     /// Removes and returns the user's response to the question of a step. If the deadline has
     /// passed at the Unix time `unix_ms`, returns [`Said::Late`] instead, except if the user has
     /// declined.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
-        let is_late = self.questions.get(OWN).is_some_and(|question| question.is_late(unix_ms));
+        let is_late = self.own().is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
             Some(Response::Late) => Said::Late,
-            Some(Response::Answer(answer)) => match elicitation.read(answer) {
+            Some(Response::Answer(answer)) => match elicitation.read(self.own(), answer) {
                 // A late answer is ignored, unless the user has declined.
                 Said::Decline => Said::Decline,
                 _ if is_late => Said::Late,
@@ -317,7 +330,7 @@ impl RunState {
         let Some(elicitation) = action.as_elicitation() else { return false };
         let said = match response {
             Response::Late => Said::Late,
-            Response::Answer(answer) => elicitation.read(answer.clone()),
+            Response::Answer(answer) => elicitation.read(asked.own(), answer.clone()),
             Response::Refused(_) => return false,
         };
         let is_refusal = matches!(said, Said::Decline | Said::Cancel | Said::Late);

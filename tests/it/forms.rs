@@ -294,8 +294,16 @@ fn unsupported_form_schema_is_rejected() {
             "properties.a.default`: the default does not fit: ",
         ),
         (
-            property(json!({ "type": "string", "default": "{{ input.a }}" })),
-            "properties.a.default`: only texts can be evaluated: expected references and templates in `title`, `description` and the names of choices, and `$$` for a literal `$`",
+            property(json!({ "type": "string", "minLength": "{{ input.a }}" })),
+            "properties.a.minLength`: it must be constant: expected references and templates in `title`, `description`, `enum`, `default` and the names of choices, and `$$` for a literal `$`",
+        ),
+        (
+            property(json!({ "type": "string", "oneOf": "$input.a" })),
+            "properties.a.oneOf`: it must be constant: expected references",
+        ),
+        (
+            property(json!({ "type": "string", "enum": ["$input.a"], "enumNames": "a" })),
+            "properties.a.enumNames`: `enumNames` is \"a\": expected an array of strings",
         ),
         (
             property(json!({ "type": "string", "title": "$inptu.a" })),

@@ -40,6 +40,7 @@ pub(super) fn compile(
         message,
         form: form.expression,
         schema: form.schema,
+        is_computed: form.is_computed,
         on_decline: ask.on_decline,
         on_cancel: ask.on_cancel,
     }

@@ -121,7 +121,8 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
         let (on_decline, on_cancel) = (on("on_decline"), on("on_cancel"));
         let schema = InputSchema::new(Arc::new(form.as_object().expect("an object").clone()));
         let (message, form) = (parse(message), parse(&form));
-        Action::Elicit(Elicitation { message, form, schema, on_decline, on_cancel })
+        let is_computed = step.get("is_computed").is_some();
+        Action::Elicit(Elicitation { message, form, schema, is_computed, on_decline, on_cancel })
     } else if let Some(value) = step.get("value") {
         Action::Value(Expression::parse_in(value, &names).expect("parses"))
     } else if let Some(output) = step.get("stop") {
