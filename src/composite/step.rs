@@ -672,9 +672,12 @@ impl Elicitation {
     ///
     /// `schema` is the JSON Schema of the form. It describes an object whose properties are
     /// strings, numbers, integers, booleans and choices, because MCP allows no other properties in
-    /// forms. If the form has no properties, the user can only accept or decline. Titles and
-    /// descriptions in the schema can also be references and templates. A form must not ask for
-    /// passwords or other secrets.
+    /// forms. If the form has no properties, the user can only accept or decline. A form must not
+    /// ask for passwords or other secrets.
+    ///
+    /// Titles, descriptions, the `enum` of a choice and the `default` of a property can also be
+    /// references and templates. If a computed choice is not a string, if there are no choices, or
+    /// if a default does not fit its property, the step fails.
     pub fn new(message: impl Into<String>, schema: Value) -> Self {
         Self {
             message: message.into(),
