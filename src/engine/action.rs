@@ -40,6 +40,8 @@ pub(crate) struct CallSite {
     pub(crate) arguments: Arguments,
     /// The format in which a tool result that consists only of text is parsed.
     pub(crate) parse: Option<Parse>,
+    /// Whether the arguments contain secret variables.
+    pub(crate) has_secrets: bool,
     /// Decides whether the next calls at this site are spawned as Tokio tasks immediately, or first
     /// polled once in the task of the run.
     pub(crate) hint: SpawnHint,
@@ -311,12 +313,11 @@ impl Action {
 // === impl Arguments ===
 
 impl Arguments {
-    /// Returns a copy of the evaluated arguments without those that contain secret variables.
-    /// Returns `None` if there are none.
-    pub(super) fn without_secrets(&self, evaluated: &JsonObject) -> Option<JsonObject> {
+    /// Returns `true` if the arguments contain secret variables.
+    pub(crate) fn has_secrets(&self) -> bool {
         match self {
-            Self::Input => None,
-            Self::Mapped(expression) => expression.without_secrets(evaluated),
+            Self::Input => false,
+            Self::Mapped(expression) => expression.has_secrets(),
         }
     }
 }
@@ -324,6 +325,17 @@ impl Arguments {
 // === impl CallSite ===
 
 impl CallSite {
+    /// Returns a copy of the evaluated arguments in which secret variables are hidden. Returns
+    /// `None` if the arguments contain none.
+    pub(super) fn without_secrets(&self, arguments: &JsonObject) -> Option<JsonObject> {
+        match &self.arguments {
+            Arguments::Mapped(expression) if self.has_secrets => {
+                Some(expression.without_secrets(arguments))
+            }
+            Arguments::Mapped(_) | Arguments::Input => None,
+        }
+    }
+
     pub(super) fn uses(&self) -> Vec<Use<'_>> {
         match &self.arguments {
             Arguments::Input => Vec::new(),

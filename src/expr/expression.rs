@@ -171,12 +171,14 @@ impl Expression {
         places
     }
 
-    /// Returns a copy of `value`, to which this expression was evaluated, without the members that
-    /// contain secret variables. They are replaced by `…`. Returns `None` if there are none.
-    pub(crate) fn without_secrets(&self, value: &Map<String, Value>) -> Option<Map<String, Value>> {
-        if !self.0.has_secrets() {
-            return None;
-        }
+    /// Returns `true` if the expression contains secret variables.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.0.has_secrets()
+    }
+
+    /// Returns a copy of `value`, to which this expression was evaluated. Members that contain
+    /// secret variables are replaced by `…`.
+    pub(crate) fn without_secrets(&self, value: &Map<String, Value>) -> Map<String, Value> {
         let mut value = value.clone();
         for (name, member) in &mut value {
             let is_secret = match &self.0 {
@@ -189,7 +191,7 @@ impl Expression {
                 *member = HIDDEN.into();
             }
         }
-        Some(value)
+        value
     }
 
     /// Converts the expression to a partially known value. All references and templates become

@@ -128,6 +128,7 @@ fn step(
     Step {
         id,
         action: Action::Call(CallSite {
+            has_secrets: arguments.has_secrets(),
             site,
             tool: target.call.tool.as_str().into(),
             arguments,

@@ -271,6 +271,7 @@ impl<'c> Steps<'c> {
         self.targets.push(target);
         let arguments = arguments::compile(call.arguments.as_ref(), nothing, &names, at);
         CallSite {
+            has_secrets: arguments.has_secrets(),
             site,
             tool: call.tool.as_str().into(),
             arguments,

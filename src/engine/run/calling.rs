@@ -170,7 +170,7 @@ impl<'p, C: Caller> Run<'p, C> {
         };
         let mut span = Span::none();
         if let Some(watching) = &mut self.scheduler.effects.watching {
-            let without_secrets = called_site.arguments.without_secrets(&arguments);
+            let without_secrets = called_site.without_secrets(&arguments);
             let shown = without_secrets.as_ref().unwrap_or(&arguments);
             let place = watching.attempt(id, &tool, count, after, shown);
             if !is_nested {

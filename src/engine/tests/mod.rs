@@ -90,7 +90,8 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             _ => Parse::Csv,
         });
         let hint = SpawnHint::default();
-        CallSite { site: *sites - 1, tool: tool.into(), arguments, parse, hint }
+        let has_secrets = arguments.has_secrets();
+        CallSite { site: *sites - 1, tool: tool.into(), arguments, parse, has_secrets, hint }
     };
     let action = if let Some(collection) = step.get("collection") {
         let within = ScopeNames { item: Some("item"), ..names };
