@@ -194,7 +194,7 @@ use self::{
     middleware::pattern_watch,
     support::{
         error_chain, fingerprint, json_pointer, json_size, named, names, pagination, random,
-        readiness, suggest, uri, warnings,
+        readiness, suggest, text_position, uri, warnings,
     },
     telemetry::spans,
 };

@@ -18,6 +18,7 @@ use super::include;
 use crate::{
     fingerprint::Fingerprint,
     lock::{Definition, Lock},
+    text_position::line_number,
     warnings::sanitize::{Reason, Sanitized},
 };
 
@@ -104,7 +105,7 @@ impl Lock {
     fn parse(text: &str) -> Result<Self, ErrorKind> {
         let file: LockFile = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
+            let line = line_number(before);
             ErrorKind::Foreign { line, message: error.message().to_owned() }
         })?;
         if file.version != VERSION {

@@ -16,6 +16,7 @@ use super::{
     data::{Data, Root},
     names::ScopeNames,
 };
+use crate::text_position::{line_number, line_start};
 
 mod arguments;
 mod evaluate;
@@ -142,9 +143,8 @@ impl Template {
             Err(Mistake::Reference(error)) => Err(error),
             Err(Mistake::Fault(Fault { reason, at })) => {
                 let before = &text[..at];
-                let line = before.matches('\n').count() + 1;
-                let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-                let column = before[start..].chars().count() + 1;
+                let column = before[line_start(before)..].chars().count() + 1;
+                let line = line_number(before);
                 Err(ExpressionError::Template { reason, line, column })
             }
         }

@@ -22,6 +22,8 @@ pub(crate) mod json_pointer;
 
 pub(crate) mod json_size;
 
+pub(crate) mod text_position;
+
 pub(crate) mod uri;
 
 #[cfg(any(feature = "config", feature = "http"))]

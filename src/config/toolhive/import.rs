@@ -6,7 +6,10 @@ use super::{
     go_template::TemplateError,
     yaml::{Content, Member, Node, YamlError},
 };
-use crate::suggest::{DidYouMean, nearest};
+use crate::{
+    suggest::{DidYouMean, nearest},
+    text_position::{line_number, line_start},
+};
 
 /// Something that an import changes or leaves out.
 #[derive(Debug)]
@@ -42,18 +45,20 @@ impl Import<'_> {
     }
 
     pub(super) fn differs(&mut self, message: impl Into<String>, span: &Range<usize>) {
-        let (message, span) = (message.into(), span.clone());
-        self.differences.push(Difference { message, span, protects: false });
+        self.difference(message.into(), span, false);
     }
 
     pub(super) fn unprotected(&mut self, message: impl Into<String>, span: &Range<usize>) {
-        let (message, span) = (message.into(), span.clone());
-        self.differences.push(Difference { message, span, protects: true });
+        self.difference(message.into(), span, true);
+    }
+
+    fn difference(&mut self, message: String, span: &Range<usize>, protects: bool) {
+        self.differences.push(Difference { message, span: span.clone(), protects });
     }
 
     /// Masks the values in the line of a syntax error. The keys remain.
     pub(super) fn mask_line(&mut self, span: &Range<usize>) {
-        let start = self.text[..span.start].rfind('\n').map_or(0, |end| end + 1);
+        let start = line_start(&self.text[..span.start]);
         let line = self.text[start..].lines().next().unwrap_or_default();
         let key = line.find(": ").map_or(0, |colon| colon + 1);
         let indentation = line[key..].len() - line[key..].trim_start().len();
@@ -68,7 +73,7 @@ impl Import<'_> {
         });
         let mut comments = Vec::new();
         for Difference { message, span, protects } in differences {
-            let line = self.text[..span.start].matches('\n').count() + 1;
+            let line = line_number(&self.text[..span.start]);
             let place = if span.is_empty() { String::new() } else { format!("line {line}: ") };
             let mark = if *protects { "NOT PROTECTED, " } else { "" };
             // A line break in a key would end the comment.

@@ -8,6 +8,8 @@ use std::{
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Value};
 
+use crate::text_position::{line_number, line_start};
+
 /// Maximum size of a YAML file, in bytes.
 const MAX_YAML_BYTES: usize = 1 << 20;
 /// Maximum number of values in a YAML file, after its aliases are expanded.
@@ -133,7 +135,7 @@ impl Builder<'_> {
 
     /// Returns the message of a syntax error. A tab as indentation is named, since it is invisible.
     fn syntax(&self, info: &str, at: usize) -> String {
-        let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let line = line_start(&self.text[..at]);
         let indentation = self.text[line..].trim_start_matches(' ');
         if indentation.starts_with('\t') {
             return "YAML does not allow tabs as indentation: use spaces".to_owned();
@@ -235,7 +237,7 @@ impl Builder<'_> {
                     if !map.keys.insert(key.clone()) {
                         let first = map.members.iter().find(|member| member.key == key);
                         let start = first.map_or(0, |member| member.key_span.start);
-                        let line = self.text[..start].matches('\n').count() + 1;
+                        let line = line_number(&self.text[..start]);
                         let message = format!("the key `{key}` is already set in line {line}");
                         return Err(error(&message, &node.span));
                     }
