@@ -120,7 +120,7 @@ pub(crate) use self::{
     condition::{Collection, Condition, kind},
     data::{Data, Field, Root},
     expression::Use,
-    names::{Previous, RESERVED, ScopeNames},
+    names::{KEYWORDS, Previous, ScopeNames, is_reserved},
     partial_value::PartialValue,
     reference::{Reference, follow},
 };

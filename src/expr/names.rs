@@ -2,34 +2,28 @@
 
 use super::Variables;
 
-/// The names that cannot be used for loop elements, because they have another meaning or are
-/// keywords for operators, constants or statements.
-pub(crate) const RESERVED: &[&str] = &[
-    "input",
-    "params",
-    "prev",
-    "steps",
-    "vars",
-    "workflow",
-    "index",
-    "loop",
+/// The words for operators, constants and statements. They cannot be used as names.
+pub(crate) const KEYWORDS: [&str; 14] = [
     "and",
     "or",
     "not",
     "in",
     "is",
     "if",
-    "elif",
     "else",
+    "elif",
     "for",
-    "recursive",
     "true",
-    "True",
     "false",
-    "False",
     "none",
-    "None",
     "null",
+    "recursive",
+];
+
+/// Other names that cannot be used for loop elements, because they have another meaning.
+pub(super) const RESERVED: [&str; 11] = [
+    "input", "params", "prev", "steps", "vars", "workflow", "index", "loop", "True", "False",
+    "None",
 ];
 
 /// The names to which an expression can refer. They depend on the place of the expression in the
@@ -40,7 +34,7 @@ pub(crate) const RESERVED: &[&str] = &[
 pub(crate) struct ScopeNames<'n> {
     /// The names of all steps, in the order of their indexes.
     pub(crate) steps: &'n [&'n str],
-    /// The step to whose output `$prev` refers.
+    /// The step whose output is the value of `$prev`.
     pub(crate) previous: Previous,
     /// In a pipeline, the number of steps before the step of the expression, which can refer only
     /// to these steps. `None` if the expression can refer to all steps. In this case, a step always
@@ -61,7 +55,7 @@ pub(crate) struct ScopeNames<'n> {
     pub(crate) lenient: bool,
 }
 
-/// The step to whose output `$prev` refers.
+/// The step whose output is the value of `$prev`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
     /// No previous step exists, because the steps do not run one after the other. `$prev` is an
@@ -73,4 +67,10 @@ pub(crate) enum Previous {
     First,
     /// The step with this index.
     Step(usize),
+}
+
+/// Returns `true` if `name` cannot be used for loop elements, because it is a keyword or has
+/// another meaning.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    KEYWORDS.contains(&name) || RESERVED.contains(&name)
 }

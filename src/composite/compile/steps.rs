@@ -28,7 +28,8 @@ use crate::{
         self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, Plan, SpawnHint, StepSet, Stop,
     },
     expr::{
-        Collection, Condition, Expression, PathSegment, Previous, RESERVED, ScopeNames, Variables,
+        Collection, Condition, Expression, PathSegment, Previous, ScopeNames, Variables,
+        is_reserved,
     },
     suggest::nearest,
 };
@@ -391,7 +392,5 @@ fn looks_evaluated(value: &Value) -> bool {
 /// Returns `true` if `name` is a valid variable name for the current element of a loop.
 fn is_variable(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    starts
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        && !RESERVED.contains(&name)
+    starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !is_reserved(name)
 }

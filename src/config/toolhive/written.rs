@@ -2,23 +2,7 @@
 
 use serde_json::Value;
 
-/// The words that an expression cannot have as a name.
-const WORDS: [&str; 14] = [
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "if",
-    "else",
-    "elif",
-    "for",
-    "true",
-    "false",
-    "none",
-    "null",
-    "recursive",
-];
+use crate::expr::KEYWORDS;
 
 /// A translated value, with the precedence of its operator.
 #[derive(Clone, Debug)]
@@ -141,7 +125,7 @@ pub(super) fn key(word: &str) -> String {
     let is_plain = word.chars().all(is_word)
         && !word.starts_with(|c: char| c.is_ascii_digit())
         && !word.is_empty()
-        && !WORDS.contains(&word);
+        && !KEYWORDS.contains(&word);
     if is_plain { format!(".{word}") } else { format!("[{}]", string(word)) }
 }
 

@@ -7,7 +7,7 @@ use super::super::{
     reference,
     variables::{VARIABLES, Variable},
 };
-use crate::{expr::RESERVED, suggest::nearest};
+use crate::{expr::is_reserved, suggest::nearest};
 
 /// A name in a template, followed by constant keys, such as `input.a[0]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,24 +74,6 @@ const LOOP: [(&str, LoopField); 7] = [
     ("length", LoopField::Length),
 ];
 
-/// The words for operators, constants and statements. They cannot be used as names.
-pub(super) const WORDS: [&str; 14] = [
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "if",
-    "else",
-    "elif",
-    "for",
-    "true",
-    "false",
-    "none",
-    "null",
-    "recursive",
-];
-
 // === impl Path ===
 
 impl Path {
@@ -126,7 +108,7 @@ impl<'n> Scope<'n> {
     /// Checks whether a loop variable can be called `name`. Returns an error message if the name
     /// already has another meaning.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
-        if RESERVED.contains(&name) || self.names.item == Some(name) {
+        if is_reserved(name) || self.names.item == Some(name) {
             Err(format!("`{name}` is reserved: choose another name for the loop variable"))
         } else {
             Ok(())

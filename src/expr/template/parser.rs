@@ -3,9 +3,9 @@
 mod members;
 
 use super::{
-    super::ExpressionError,
+    super::{ExpressionError, KEYWORDS},
     filters::{FILTERS, Filter},
-    names::{Path, Scope, WORDS, unknown},
+    names::{Path, Scope, unknown},
     numeric::Numeric,
     pattern::Pattern,
     predicates::{TESTS, Test},
@@ -326,7 +326,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
             Kind::Name("true" | "True") => Ok(Expr::Bool(true)),
             Kind::Name("false" | "False") => Ok(Expr::Bool(false)),
             Kind::Name("none" | "None" | "null") => Ok(Expr::Null),
-            Kind::Name(name) if WORDS.contains(name) => {
+            Kind::Name(name) if KEYWORDS.contains(name) => {
                 self.place -= 1;
                 Err(self.unexpected("an expression"))
             }
@@ -421,7 +421,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         self.peek().is_some_and(|kind| match kind {
             Kind::Text(_) | Kind::Number(_) => true,
             Kind::Name(name) => {
-                !WORDS.contains(name) || matches!(*name, "true" | "false" | "none" | "null")
+                !KEYWORDS.contains(name) || matches!(*name, "true" | "false" | "none" | "null")
             }
             Kind::Symbol(symbol) => matches!(*symbol, "[" | "{"),
         })

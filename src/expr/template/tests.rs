@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{filters::FILTERS, *};
-use crate::expr::{Collection, Condition, Expression, Field, Previous, RESERVED};
+use crate::expr::{Collection, Condition, Expression, Field, KEYWORDS, Previous, names::RESERVED};
 
 /// A run that has data for every root.
 #[derive(Clone, Debug)]
@@ -380,8 +380,8 @@ fn syntax_errors_have_a_position() {
 
 #[test]
 fn loop_variable_with_a_reserved_name_is_rejected() {
-    let words = names::WORDS.iter().chain(&["True", "False", "None", "params", "loop", "item"]);
-    for name in words.chain(RESERVED) {
+    let words = KEYWORDS.iter().chain(&["True", "False", "None", "params", "loop", "item"]);
+    for name in words.chain(&RESERVED) {
         let told = evaluate(&format!("{{% for {name} in [1] %}}{{{{ {name} }}}}{{% endfor %}}"));
         let expected = format!("`{name}` is reserved: choose another name for the loop variable");
         assert!(told.as_ref().is_err_and(|told| told.ends_with(&expected)), "{told:?}");
