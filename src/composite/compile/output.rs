@@ -59,7 +59,7 @@ fn content(
             at.push::<&str>([], Kind::DuplicateContent { step: step.clone() });
         } else {
             // Blocks of a step that was skipped are omitted.
-            let blocks = format!("$steps['{step}'].blocks?").into();
+            let blocks = format!("$steps{}.blocks?", PathSegment::from(step.as_str())).into();
             match Expression::parse_in(&blocks, names) {
                 Ok(expression) => content.push(expression),
                 Err(errors) => at.push_all("", &errors),
