@@ -70,7 +70,7 @@ struct JwtTable {
 #[cfg_attr(test, schemars(extend("required" = ["caller", "token"])))]
 #[serde(default, deny_unknown_fields)]
 struct TokenTable {
-    /// Name of the caller to whom the token belongs. Several tokens may belong to the same caller.
+    /// Name of the token's caller. Several tokens may belong to the same caller.
     caller: Option<String>,
     /// The bearer token, at least 16 bytes long. Each `${VAR}` is replaced by the value of an
     /// environment variable.
@@ -121,7 +121,7 @@ pub enum JwksSource {
     File(PathBuf),
 }
 
-/// A static bearer token, and the name of the caller to whom it belongs.
+/// A static bearer token, and the name of its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticToken {
     caller: String,
@@ -407,7 +407,7 @@ impl JwtConfig {
 // === impl StaticToken ===
 
 impl StaticToken {
-    /// Returns the name of the caller to whom the token belongs.
+    /// Returns the name of the token's caller.
     #[must_use]
     pub fn caller(&self) -> &str {
         &self.caller

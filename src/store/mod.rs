@@ -82,7 +82,7 @@ pub(crate) use self::{
 /// implementations must not trust a handle.
 ///
 /// Some stores limit the total size of each caller's values. For this purpose, methods receive a
-/// `caller`, which identifies the caller to whom the value belongs:
+/// `caller`, the owner of the value:
 ///
 /// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
 /// - If the server identifies callers, but this request does not contain a caller, `caller` is a

@@ -58,7 +58,7 @@ fn of_text(text: &str) -> Provider {
     }
 }
 
-/// Returns all providers in whose format `output` can be a whole response, message or item.
+/// Returns all providers whose format allows `output` as a whole response, message or item.
 fn of_whole(output: &Value) -> Vec<Provider> {
     let has = |key: &str| output.get(key).is_some_and(|value| !value.is_null());
     let of_content = match output["content"].as_array() {
@@ -91,8 +91,8 @@ fn of_whole(output: &Value) -> Vec<Provider> {
     }
 }
 
-/// Returns the provider in whose format `item` can be part of an output list: an item, content
-/// block, part or call. Returns `None` if no provider's format matches.
+/// Returns the provider whose format allows `item` in an output list, as an item, content block,
+/// part or call. Returns `None` if no provider's format matches.
 fn of_item(item: &Value) -> Option<Provider> {
     let has = |key: &str| item.get(key).is_some();
     match item["type"].as_str() {

@@ -8,7 +8,7 @@ use std::{
 use super::{balance::Balance, definition::Budget};
 
 /// A balance that several reservations can share. While a reservation refers to it, the store does
-/// not evict the caller to whom the balance belongs.
+/// not evict the caller of the balance.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
 /// An amount of a balance that is reserved for a tool call. Dropping the reservation without
