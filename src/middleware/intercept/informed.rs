@@ -207,13 +207,6 @@ pin_project! {
     }
 }
 
-/// The decision of a rule about a request.
-struct Decision<M> {
-    flow: ControlFlow<Reply, M>,
-    /// Whether the rule took longer than [`LONG`] to decide about the request.
-    is_long: bool,
-}
-
 /// A rule together with the tools that it needs. Implements [`Intercept`], which rules without
 /// tools implement directly.
 pub(crate) struct Knowing<I: InterceptInformed> {
@@ -351,22 +344,20 @@ where
 
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
-        let known = match self.rule.needs(&request) {
-            Needs::Nothing => None,
-            needs => {
-                let now = Instant::now();
-                let mut lookup = self.catalogs.lookup(request.context());
-                let load = |context| load(self.rule.clone(), self.inner.clone(), context);
-                match lookup.find(needs, now, |known| suffices(needs, known), load) {
-                    Some(known) => known.ok().map(|known| (known, now)),
-                    None => {
-                        let reply = self.listing(lookup, request);
-                        return ResponseFuture { state: State::Boxed { reply } };
-                    }
-                }
-            }
+        let needs = match self.rule.needs(&request) {
+            Needs::Nothing => return self.uninformed(request),
+            needs => needs,
         };
-        self.informed(known, request)
+        let now = Instant::now();
+        let mut lookup = self.catalogs.lookup(request.context());
+        let load = |context| load(self.rule.clone(), self.inner.clone(), context);
+        match lookup.find(needs, now, |known| suffices(needs, known), load) {
+            Some(known) => self.informed(known.ok(), now, request),
+            None => {
+                let reply = self.listing(lookup, request);
+                ResponseFuture { state: State::Boxed { reply } }
+            }
+        }
     }
 }
 
@@ -375,42 +366,61 @@ where
     I: InterceptInformed<Derived: Send + Sync + 'static, Memo: Send> + Send + Sync + 'static,
     S: ToolService,
 {
-    /// Applies the rule to a request, using the cached tools, and forwards the request. `known`
-    /// contains the tools and the time at which the rule started, which is used to detect slow
-    /// rules. Clones the rule only if the rule must also see the reply.
+    /// Applies the rule to a request for which it needs no tools, and forwards the request.
+    #[inline]
+    fn uninformed(&mut self, mut request: Request) -> ResponseFuture<I, S::Future, S::Error> {
+        match decide(&self.rule, None, &mut request) {
+            ControlFlow::Continue(memo) => self.forward(None, memo, request),
+            ControlFlow::Break(reply) => self.answer(reply),
+        }
+    }
+
+    /// Applies the rule to a request, using the cached tools if there are any, and forwards the
+    /// request. `begun` is the time at which the rule started, which is used to detect slow rules.
     #[inline]
     fn informed(
         &mut self,
-        known: Option<(Arc<Known<I::Derived>>, Instant)>,
+        known: Option<Arc<Known<I::Derived>>>,
+        begun: Instant,
         mut request: Request,
     ) -> ResponseFuture<I, S::Future, S::Error> {
-        let begun = known.as_ref().map(|(known, now)| (known, *now));
-        let Decision { flow, is_long } = decide(&self.rule, begun, &mut request);
-        let known = known.map(|(known, _)| known);
-        let reply = match flow {
-            ControlFlow::Continue(memo) => {
-                if !is_long && !self.rule.awaits_reply(&memo) {
-                    drop((known, memo));
-                    let reply = InterceptedFuture::passed(self.inner.call(request));
-                    return ResponseFuture { state: State::AtHand { reply } };
-                }
-                let awaiting = awaiting(&self.rule, known, memo);
-                if is_long {
-                    let mut inner = take_ready(&mut self.inner);
-                    let reply = Box::pin(async move {
-                        yield_now().await;
-                        InterceptedFuture::forwarded(awaiting, inner.call(request)).await
-                    });
-                    return ResponseFuture { state: State::Boxed { reply } };
-                }
-                InterceptedFuture::forwarded(awaiting, self.inner.call(request))
-            }
-            ControlFlow::Break(reply) => {
-                self.give_back_readiness();
-                InterceptedFuture::answered(reply)
-            }
+        let memo = match decide(&self.rule, known.as_ref(), &mut request) {
+            ControlFlow::Continue(memo) => memo,
+            ControlFlow::Break(reply) => return self.answer(reply),
         };
+        if begun.elapsed() <= LONG {
+            return self.forward(known, memo, request);
+        }
+        let awaiting = awaiting(&self.rule, known, memo);
+        let mut inner = take_ready(&mut self.inner);
+        let reply = Box::pin(async move {
+            yield_now().await;
+            InterceptedFuture::forwarded(awaiting, inner.call(request)).await
+        });
+        ResponseFuture { state: State::Boxed { reply } }
+    }
+
+    /// Forwards a request. Clones the rule only if the rule must also see the reply.
+    #[inline]
+    fn forward(
+        &mut self,
+        known: Option<Arc<Known<I::Derived>>>,
+        memo: I::Memo,
+        request: Request,
+    ) -> ResponseFuture<I, S::Future, S::Error> {
+        if !self.rule.awaits_reply(&memo) {
+            drop((known, memo));
+            let reply = InterceptedFuture::passed(self.inner.call(request));
+            return ResponseFuture { state: State::AtHand { reply } };
+        }
+        let awaiting = awaiting(&self.rule, known, memo);
+        let reply = InterceptedFuture::forwarded(awaiting, self.inner.call(request));
         ResponseFuture { state: State::AtHand { reply } }
+    }
+
+    fn answer(&mut self, reply: Reply) -> ResponseFuture<I, S::Future, S::Error> {
+        self.give_back_readiness();
+        ResponseFuture { state: State::AtHand { reply: InterceptedFuture::answered(reply) } }
     }
 
     /// Lists the tools that the rule needs for a request. Then applies the rule and forwards the
@@ -430,11 +440,10 @@ where
                 lookup.wait(needs, |known| suffices(needs, known), load).await.ok()
             };
             let inner = inner.ready().await?;
-            let begun = known.as_ref().map(|known| (known, Instant::now()));
-            let Decision { flow, is_long } = decide(&rule, begun, &mut request);
-            match flow {
+            let begun = Instant::now();
+            match decide(&rule, known.as_ref(), &mut request) {
                 ControlFlow::Continue(memo) => {
-                    if is_long {
+                    if begun.elapsed() > LONG {
                         yield_now().await;
                     }
                     let awaiting = awaiting(&rule, known, memo);
@@ -446,28 +455,18 @@ where
     }
 }
 
-/// Applies a rule to a request. `known` contains the cached tools and the time at which the rule
-/// started. The time is used to detect slow rules.
+/// Applies a rule to a request. `known` contains the cached tools.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
-    known: Option<(&Arc<Known<I::Derived>>, Instant)>,
+    known: Option<&Arc<Known<I::Derived>>>,
     request: &mut Request,
-) -> Decision<I::Memo> {
+) -> ControlFlow<Reply, I::Memo> {
     // Services behind this service might interpret a malformed request differently than the rule.
     if request.is_malformed() {
-        let reply = Reply::malformed(request.method());
-        return Decision { flow: ControlFlow::Break(reply), is_long: false };
+        return ControlFlow::Break(Reply::malformed(request.method()));
     }
-    match known {
-        Some((known, begun)) => {
-            let flow = rule.on_request(request, Some(known));
-            Decision { flow, is_long: begun.elapsed() > LONG }
-        }
-        // The time is not measured, because rules forward most requests immediately if they know no
-        // tools.
-        None => Decision { flow: rule.on_request(request, None), is_long: false },
-    }
+    rule.on_request(request, known)
 }
 
 /// Returns the rule and its memo, which are needed to inspect the reply. Returns `None` if the rule
