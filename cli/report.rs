@@ -171,10 +171,10 @@ fn write_tools(
 
 /// Returns the remarks on a file, and those on its views that are not on the file as well.
 pub(crate) fn remarks(config: &Config) -> Vec<String> {
-    let mut remarks = config.composite_layer().remarks();
+    let mut remarks = config.stack_layer().remarks();
     let of_file = remarks.clone();
     for view in config.views() {
-        let of_view = config.view(view.path()).map(|view| view.composite_layer().remarks());
+        let of_view = config.view(view.path()).map(|view| view.stack_layer().remarks());
         remarks.extend(of_view_only(view.path(), &of_file, of_view.unwrap_or_default()));
     }
     remarks

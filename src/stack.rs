@@ -305,6 +305,19 @@ impl StackLayer {
     pub fn warnings(&self) -> Vec<String> {
         [self.advertise.warnings(), self.composite.warnings(), self.backend.warnings()].concat()
     }
+
+    /// Returns remarks on definitions of composites that are valid but probably not intended; see
+    /// [`CompositeLayer::remarks`].
+    ///
+    /// After the tools have been listed, there is also a remark for each destructive tool that a
+    /// composite calls only after the user has answered a question, although clients can call the
+    /// tool directly. The [layer for advertising](Self::advertise) can hide the tool from clients.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let advertise = self.advertise.clone().composites(self.composite.names());
+        let callable = self.composite.remarks_on_callable(|tool| advertise.admits(tool));
+        [self.composite.remarks(), callable].concat()
+    }
 }
 
 impl<S> Layer<S> for StackLayer {

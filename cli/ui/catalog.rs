@@ -96,7 +96,7 @@ pub(super) async fn live(gateway: &Gateway, config: &Config, redacted: &Redacted
             Some(Err(error)) => (Vec::new(), Some(error)),
             None => (Vec::new(), Some("the backends did not list their tools in time".to_owned())),
         };
-        let remarks = [config.composite_layer().remarks(), view.warnings()].concat();
+        let remarks = [config.stack_layer().remarks(), view.warnings()].concat();
         let view = config.view_path();
         let catalog = json!({ "view": view, "tools": tools, "error": error, "remarks": remarks });
         let mut catalog = redacted.json(catalog);

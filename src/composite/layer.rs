@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
+    approval::ApprovedTools,
     compile::Program,
     definition::CompositeTool,
     error::DefinitionErrors,
@@ -33,6 +34,7 @@ pub struct CompositeLayer {
     pub(super) program: Arc<Program>,
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
+    pub(super) approved_tools: ApprovedTools,
     pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
     pub(crate) catalogs: CatalogSettings,
@@ -154,11 +156,23 @@ impl CompositeLayer {
     ///
     /// If a run is already known to be too large before its first step that is not read-only, the
     /// run is rejected at this point, so that nothing is changed.
+    ///
+    /// There is also a remark about each step that may call a destructive tool before the user has
+    /// answered a question, although other steps wait for this answer. A tool is destructive if its
+    /// annotations say so. A tool without such annotations is treated as destructive only if
+    /// another step calls the same tool after a question whose form is empty or contains only
+    /// booleans.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
         let definitions = composites.flat_map(|composite| composite.remarks.iter().cloned());
         definitions.chain(self.remarks.list()).collect()
+    }
+
+    /// Returns a remark for each tool that a composite calls only after the user has answered a
+    /// question, if `is_callable` returns `true` for the name of the tool.
+    pub(crate) fn remarks_on_callable(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
+        self.approved_tools.remarks(is_callable)
     }
 
     /// Returns a flowchart of a composite, including all composites that it calls; see
@@ -237,6 +251,7 @@ impl Default for CompositeLayer {
             program: Arc::default(),
             warnings: Warnings::default(),
             remarks: Warnings::default(),
+            approved_tools: ApprovedTools::default(),
             limits: CallLimits::default(),
             heartbeat: HEARTBEAT,
             catalogs: CatalogSettings::default(),

@@ -4,6 +4,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
+    approval::{self, ApprovedTools},
     compile::{Compiled, Program},
     resolve::{Available, Resolved},
 };
@@ -31,6 +32,7 @@ pub(super) struct Listing {
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
     pub(super) remarks: Warnings,
+    pub(super) approved_tools: ApprovedTools,
     /// The maximum size of the state of a suspended run, in bytes, that the store accepts. `None`
     /// if the store reports no maximum.
     pub(super) state_room: Option<usize>,
@@ -101,6 +103,8 @@ impl InterceptInformed for Listing {
                 self.checks.remark_state(composite, available);
             }
         }
+        let Checks { remarks, approved_tools, .. } = &*self.checks;
+        approval::check(&self.program, &resolved, remarks, approved_tools);
         resolved
     }
 

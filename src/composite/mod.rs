@@ -303,8 +303,10 @@
 #![doc = include_str!("../guide/workflows.md")]
 
 mod answer;
+mod approval;
 mod compile;
 mod definition;
+mod effect;
 mod error;
 mod fingerprint;
 mod flowchart;

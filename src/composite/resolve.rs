@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     answer::OutputSchema,
     compile::{Compiled, Program, ResultForm, Route},
+    effect::Effect,
     error::DisplayPath,
     input::{Checked, Input},
     schema::{self, Need, Source},
@@ -73,6 +74,7 @@ pub(super) struct ResolvedTarget {
     arguments: ArgumentSource,
     /// Whether the tool is annotated as read-only.
     read_only: bool,
+    effect: Effect,
 }
 
 /// Determines how the arguments of a target's tool call are built.
@@ -374,8 +376,14 @@ impl ResolvedTarget {
         };
         let annotations = tool.and_then(|tool| tool.annotations.as_ref());
         let read_only = annotations.and_then(|it| it.read_only_hint) == Some(true);
+        let effect = tool.map_or(Effect::Harmless, |_| Effect::new(annotations));
         let (name, schema) = (call.tool.clone(), schema.map(Input::new));
-        Self { name, schema, closed, arguments, read_only }
+        Self { name, schema, closed, arguments, read_only, effect }
+    }
+
+    /// Returns whether a call of the tool can be destructive.
+    pub(super) const fn effect(&self) -> Effect {
+        self.effect
     }
 
     pub(super) const fn is_read_only(&self) -> bool {

@@ -88,6 +88,7 @@ impl<S> Composite<S> {
         let checks = Checks {
             warnings: layer.warnings.clone(),
             remarks: layer.remarks.clone(),
+            approved_tools: layer.approved_tools.clone(),
             state_room: layer.state.max_bytes(),
             limits: layer.limits,
         };

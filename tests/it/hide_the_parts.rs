@@ -123,3 +123,55 @@ async fn check_warns_of_a_possibly_oversized_state() {
         assert_eq!(printed.contains(remark), is_remarked, "{printed}");
     }
 }
+
+/// A deletion that a person must approve, and that clients could also call directly.
+const APPROVED: &str = r#"
+[[backends]]
+name = "catalogue"
+command = "${SHOP}"
+args = ["catalogue"]
+
+[[composite_tools]]
+name = "clear"
+description = "Deletes an article if a person agrees"
+strategy = "workflow"
+
+[[composite_tools.steps]]
+id = "approve"
+type = "elicitation"
+message = "Delete {{ input.article }}?"
+
+[[composite_tools.steps]]
+id = "delete"
+tool = "catalogue/delete_article"
+arguments = { article = "$input.article" }
+depends_on = ["approve"]
+
+[[views]]
+path = "/all"
+
+[views.advertise]
+"#;
+
+#[tokio::test]
+async fn check_warns_of_tools_that_clients_can_call_without_approval() {
+    let remark = "composite `clear`: clients can call `catalogue_delete_article` without the \
+                  question of `approve`: add it to `[advertise] deny`";
+    let hidden = "[advertise]\ndeny = [\"catalogue_*\"]\n";
+    for (arguments, advertise, remarks) in [
+        (&[][..], "", format!("\nremarks\n  {remark}\n")),
+        (&[], hidden, format!("\nremarks\n  view `/all`: {remark}\n")),
+        (&["--offline"], "", String::new()),
+    ] {
+        let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+        std::fs::write(file.path(), format!("{APPROVED}\n{advertise}")).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.arg("check").arg(file.path()).args(arguments);
+        command.env("SHOP", example("shop")).kill_on_drop(true);
+        let checked = soon(async move { command.output().await.unwrap() }).await;
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        let printed = String::from_utf8(checked.stdout).unwrap();
+        let printed = printed.find("\nremarks\n").map_or("", |at| &printed[at..]);
+        assert_eq!(printed, remarks, "{arguments:?} {advertise}");
+    }
+}

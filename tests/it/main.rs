@@ -5,6 +5,7 @@
 
 mod advertise;
 mod alias;
+mod approvals;
 #[cfg(feature = "cli")]
 mod authentication;
 #[cfg(feature = "http")]

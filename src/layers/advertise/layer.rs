@@ -85,6 +85,11 @@ impl AdvertiseLayer {
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()
     }
+
+    /// Returns `true` if clients can call the tool with this name.
+    pub(crate) fn admits(&self, tool: &str) -> bool {
+        self.policy.admits(tool)
+    }
 }
 
 catalog_setters! {

@@ -107,7 +107,7 @@ impl Policy {
     }
 
     /// Returns `true` if clients can call the tool, directly or with [`CALL`].
-    fn admits(&self, name: &str) -> bool {
+    pub(super) fn admits(&self, name: &str) -> bool {
         self.calls == Calls::Allow || self.advertises(name)
     }
 

@@ -1,0 +1,226 @@
+//! Finds tools with destructive effects that run without the answer to a question, although a
+//! composite asks the question to approve such a call.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{
+    compile::{Compiled, Program, Route},
+    effect::Effect,
+    resolve::Resolved,
+};
+use crate::{
+    engine::plan::{Elicitation, Plan, StepSet},
+    warnings::{Warnings, sanitize::Sanitized},
+};
+
+/// The tools that composites call only after the user has answered a question. They are found
+/// whenever tools are listed. All clones share the same tools.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ApprovedTools(Arc<Mutex<Vec<ApprovedTool>>>);
+
+/// A tool that a composite calls only after the user has answered a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ApprovedTool {
+    composite: Arc<str>,
+    /// The name of the elicitation step.
+    question: Arc<str>,
+    tool: Arc<str>,
+}
+
+/// A question of a composite.
+struct Question {
+    step: usize,
+    /// The question itself and the steps that wait for its answer, directly or indirectly.
+    waiting: StepSet,
+    /// Whether the form of the question asks for nothing but consent.
+    is_confirmation: bool,
+}
+
+/// A call in a composite that may be destructive.
+struct RiskyCall<'p> {
+    step: usize,
+    tool: &'p Arc<str>,
+    effect: Effect,
+    /// Whether a client could call the tool under the same name.
+    is_named_alike: bool,
+}
+
+/// The questions and the risky calls of one composite.
+struct Approvals<'p> {
+    composite: &'p Compiled,
+    questions: Vec<Question>,
+    calls: Vec<RiskyCall<'p>>,
+}
+
+/// Checks all composites. Adds a remark for each step that may call a destructive tool without the
+/// answer to a question, and replaces the list of approved tools.
+pub(super) fn check(
+    program: &Program,
+    resolved: &Resolved,
+    remarks: &Warnings,
+    approved_tools: &ApprovedTools,
+) {
+    if program.composites.iter().all(|composite| composite.plan.questions.is_empty()) {
+        return;
+    }
+    let effects = effects(program, resolved);
+    let mut approved = Vec::new();
+    for (at, composite) in program.composites.iter().enumerate() {
+        let is_listed = resolved.available(at).is_some();
+        if is_listed && !composite.plan.questions.is_empty() {
+            let approvals = Approvals::new(program, composite, &effects[at]);
+            approvals.remark(remarks);
+            for tool in approvals.approved() {
+                if !approved.contains(&tool) {
+                    approved.push(tool);
+                }
+            }
+        }
+    }
+    *approved_tools.0.lock().unwrap_or_else(PoisonError::into_inner) = approved;
+}
+
+/// Returns the effect of each target of each composite, ordered by call site.
+fn effects(program: &Program, resolved: &Resolved) -> Vec<Vec<Effect>> {
+    let mut effects = vec![Vec::new(); program.composites.len()];
+    for &at in &program.callees_first {
+        let targets = program.composites[at].targets.iter().enumerate();
+        let effect = |route: Route, site: usize| match route {
+            Route::Inner => resolved.available(at).map(|it| it.targets[site].effect()),
+            // A composite with a question protects its own calls.
+            Route::Composite(callee) if !program.composites[callee].plan.questions.is_empty() => {
+                Some(Effect::Harmless)
+            }
+            Route::Composite(callee) => effects[callee].iter().copied().max(),
+        };
+        let found = targets.map(|(site, target)| effect(target.route, site));
+        let found = found.map(|effect| effect.unwrap_or(Effect::Harmless)).collect();
+        effects[at] = found;
+    }
+    effects
+}
+
+// === impl ApprovedTools ===
+
+impl ApprovedTools {
+    /// Returns a remark for each approved tool that clients can also call directly, according to
+    /// `is_callable`.
+    pub(super) fn remarks(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
+        let approved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let callable = approved.iter().filter(|it| is_callable(&it.tool));
+        callable.map(ToString::to_string).collect()
+    }
+}
+
+// === impl ApprovedTool ===
+
+impl fmt::Display for ApprovedTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { composite, question, tool } = self;
+        let tool = Sanitized(tool);
+        write!(
+            f,
+            "composite `{composite}`: clients can call `{tool}` without the question of \
+             `{question}`: add it to `[advertise] deny`"
+        )
+    }
+}
+
+// === impl Question ===
+
+impl Question {
+    fn new(plan: &Plan, step: usize, ask: &Elicitation) -> Self {
+        let properties = ask.schema.schema().get("properties").and_then(|it| it.as_object());
+        let mut properties = properties.into_iter().flat_map(|properties| properties.values());
+        let is_confirmation = properties.all(|it| it["type"] == "boolean");
+        Self { step, waiting: plan.with_dependents(step), is_confirmation }
+    }
+
+    /// Returns `true` if a step that waits for this question may be the reason for the question.
+    /// A question for a name or a date may also precede calls that need no approval, so its
+    /// purpose is known only if the call is annotated as destructive.
+    fn may_approve(&self, effect: Effect) -> bool {
+        effect == Effect::Destructive || (effect == Effect::Unknown && self.is_confirmation)
+    }
+}
+
+// === impl Approvals ===
+
+impl<'p> Approvals<'p> {
+    fn new(program: &Program, composite: &'p Compiled, effects: &[Effect]) -> Self {
+        let Compiled { plan, targets, .. } = composite;
+        let steps = || plan.steps().iter().enumerate();
+        let question = |(at, ask): (usize, _)| Question::new(plan, at, ask);
+        let asks = steps().filter_map(|(at, step)| Some((at, step.action.as_elicitation()?)));
+        let calls = steps().flat_map(|(step, it)| it.action.sites().map(move |site| (step, site)));
+        let calls = calls.map(|(step, call)| {
+            let is_composite = matches!(targets[call.site].route, Route::Composite(_));
+            RiskyCall {
+                step,
+                tool: &call.tool,
+                effect: effects[call.site],
+                is_named_alike: is_composite || program.find(&call.tool).is_none(),
+            }
+        });
+        let calls = calls.filter(|call| call.effect > Effect::Harmless).collect();
+        Self { composite, questions: asks.map(question).collect(), calls }
+    }
+
+    /// Returns the calls that wait for a question which may approve them.
+    fn approvals(&self) -> impl Iterator<Item = (&RiskyCall<'p>, &Question)> {
+        self.calls.iter().filter_map(|call| {
+            let mut awaited = self.questions.iter().filter(|it| it.waiting.contains(call.step));
+            Some((call, awaited.find(|question| question.may_approve(call.effect))?))
+        })
+    }
+
+    /// Returns the tools of the approved calls, without those that clients cannot call under the
+    /// same name.
+    fn approved(&self) -> impl Iterator<Item = ApprovedTool> {
+        let approvals = self.approvals().filter(|(call, _)| call.is_named_alike);
+        approvals.map(|(call, question)| ApprovedTool {
+            composite: self.composite.name.clone(),
+            question: self.id(question.step).clone(),
+            tool: call.tool.clone(),
+        })
+    }
+
+    /// Adds a remark for each call that may run before a question is answered, although the
+    /// question approves such a call.
+    fn remark(&self, remarks: &Warnings) {
+        let name = &self.composite.name;
+        let plan = &self.composite.plan;
+        for RiskyCall { step, tool, effect, .. } in &self.calls {
+            let waits = self.questions.iter().any(|question| question.waiting.contains(*step));
+            // A question that waits for the call may be about its result.
+            let precedes = !plan.with_dependents(*step).intersection(plan.questions).is_empty();
+            if waits || precedes {
+                continue;
+            }
+            let mut approvals = self.approvals();
+            let step = self.id(*step);
+            if *effect == Effect::Destructive {
+                let Some((_, question)) = approvals.next() else { continue };
+                remarks.warn(format_args!(
+                    "composite `{name}`: step `{step}` may call the destructive tool `{tool}` \
+                     without waiting for the answer to step `{}`",
+                    self.id(question.step),
+                ));
+            } else if let Some((approved, question)) = approvals.find(|(it, _)| it.tool == *tool) {
+                remarks.warn(format_args!(
+                    "composite `{name}`: step `{step}` may call `{tool}` without waiting for the \
+                     answer to step `{}`, unlike step `{}`",
+                    self.id(question.step),
+                    self.id(approved.step),
+                ));
+            }
+        }
+    }
+
+    fn id(&self, step: usize) -> &Arc<str> {
+        &self.composite.plan.steps()[step].id
+    }
+}
