@@ -187,8 +187,9 @@
 //!   end with an earlier step, for example because of a condition or a limit.
 //!
 //! If a required tool does not exist, the composite is not listed, and a log message names the
-//! tool. If an optional tool does not exist, the composite is listed, but its calls of this tool
-//! fail.
+//! tool. If an optional tool does not exist, the composite is listed. Its calls of this tool are
+//! still sent to the inner service, and fail like calls of a client: the tool is unknown, or its
+//! backend is not connected.
 //!
 //! # Names
 //!

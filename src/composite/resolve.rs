@@ -390,11 +390,6 @@ impl ResolvedTarget {
         self.read_only
     }
 
-    /// Returns `true` if the tool exists.
-    pub(super) const fn exists(&self) -> bool {
-        self.schema.is_some()
-    }
-
     /// Converts the arguments of a tool call to the types that the tool's input schema declares,
     /// and then checks them.
     ///

@@ -170,35 +170,6 @@ impl<S: Service<Request>> Targets<S> {
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
-
-    /// Creates the request that calls a tool of the inner service.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the tool does not exist, or if the client has not answered a question
-    /// that the tool asked.
-    #[inline]
-    fn request(
-        &self,
-        site: usize,
-        tool: &str,
-        arguments: JsonObject,
-        context: Context,
-        answered: Option<Box<Answered>>,
-    ) -> Result<Request, StepError> {
-        let available = self.runner.known.derived().available(self.composite);
-        if !available.is_some_and(|available| available.targets[site].exists()) {
-            let name = tool.to_owned().into();
-            let refusal = Refusal::Unknown { kind: ItemKind::Tool, name };
-            return Err(StepError::protocol(refusal.to_error()));
-        }
-        let mut params = CallToolRequestParams::new(tool.to_owned());
-        params.arguments = Some(arguments);
-        if let Some(answered) = answered {
-            answer_target(&mut params, *answered)?;
-        }
-        Ok(Request::of_tool_call(params, context))
-    }
 }
 
 impl<S> Caller for Targets<S>
@@ -238,7 +209,7 @@ where
             let run = run_nested(runner, callee, arguments, context, scope, answered);
             return Either::Right(run.map(|called| check_depth(&called).and(called)).boxed());
         }
-        match self.request(site, &tool, arguments, context, answered) {
+        match request(&tool, arguments, context, answered) {
             Ok(request) => {
                 let service = S::clone(&self.runner.inner);
                 Either::Left(TargetCall::new(service, request, self.abilities, scope))
@@ -256,7 +227,7 @@ where
         scope: &Scope,
         cx: &mut TaskContext<'_>,
     ) -> FirstPoll {
-        let request = match self.request(site.site, &site.tool, arguments, context, None) {
+        let request = match request(&site.tool, arguments, context, None) {
             Ok(request) => request,
             Err(refused) => return FirstPoll::Ended(Err(refused)),
         };
@@ -282,6 +253,29 @@ where
             Poll::Pending => FirstPoll::Waits(called),
         }
     }
+}
+
+/// Creates the request that calls a tool of the inner service.
+///
+/// The tool may be missing in the list of tools. Only the inner service knows the reason: the tool
+/// is unknown, or its backend is not connected.
+///
+/// # Errors
+///
+/// Returns an error if the client has not answered a question that the tool asked.
+#[inline]
+fn request(
+    tool: &str,
+    arguments: JsonObject,
+    context: Context,
+    answered: Option<Box<Answered>>,
+) -> Result<Request, StepError> {
+    let mut params = CallToolRequestParams::new(tool.to_owned());
+    params.arguments = Some(arguments);
+    if let Some(answered) = answered {
+        answer_target(&mut params, *answered)?;
+    }
+    Ok(Request::of_tool_call(params, context))
 }
 
 /// Runs a composite that is called by another composite.

@@ -11,7 +11,7 @@ use std::{
 
 use mcp_composite::{
     adapter::router::{Backend, Router},
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CompositeLayer, CompositeTool, Retry, Target},
     message::{BackendError, BackendErrorKind, Reply, Request},
 };
 use rmcp::model::{ListToolsResult, Tool};
@@ -456,4 +456,27 @@ async fn composite_stays_listed_while_its_target_is_down() {
     let branches = &result.structured_content.as_ref().unwrap()["branches"];
     assert_eq!(branches["a_x"]["status"], "completed");
     assert_eq!(branches["b_y"]["error"]["message"], "backend `b` could not answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_at_an_unconnected_backend_fails_like_a_direct_call() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    let away = service_fn(move |request: Request| {
+        count.fetch_add(usize::from(request.tool_call().is_some()), Ordering::Relaxed);
+        async { Err::<Reply, _>(BackendError::new("b", BackendErrorKind::NotConnected)) }
+    });
+    let router = router([Server::tools(&["x"]).backend("a"), Backend::new("b", away)]);
+    let direct = router.clone().oneshot(Request::call_tool("b_y")).await.unwrap_err();
+    assert_eq!(direct.to_string(), "backend `b` is not connected");
+    assert_eq!(calls.swap(0, Ordering::Relaxed), 1);
+
+    let target = Target::new("b_y").optional(true).retry(Retry::times(2));
+    let both = CompositeTool::fan_out("both", "Both", ["a_x".into(), target]);
+    let service = CompositeLayer::new([both]).unwrap().layer(router);
+    let reply = service.oneshot(Request::call_tool("both")).await.unwrap();
+    let report = reply.tool_result().unwrap().structured_content.clone().unwrap();
+    let error = json!({ "kind": "service", "message": direct.to_string() });
+    assert_eq!(report["branches"]["b_y"]["error"], error);
+    assert_eq!(calls.load(Ordering::Relaxed), 3, "two of them are retries");
 }
