@@ -196,7 +196,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DURATION", requires = "http", default_value = "15s", value_parser = humantime::parse_duration)]
     pub(crate) drain: Duration,
     /// Serves metrics for Prometheus at this address and the path `/metrics`, such as
-    /// `0.0.0.0:9090`, and the probes `/healthz` and `/readyz`.
+    /// `0.0.0.0:9464`, and the probes `/healthz` and `/readyz`.
     ///
     /// The address may be one that other machines can reach, even without `--insecure`. Its clients
     /// can read the names of tools, composites and backends, but no arguments, results or secrets,
