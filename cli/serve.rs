@@ -24,7 +24,7 @@ use crate::{
     drain::{self, Drain},
     endpoints::Endpoints,
     listener::{Limits, Listener},
-    probes,
+    probes, rejected_hosts,
     session::Session,
     watch::{HangUps, Watch},
 };
@@ -168,7 +168,7 @@ async fn serve_http(
     let hosts = LOOPBACK_HOSTS.iter().copied();
     let hosts = hosts.chain(serve.allow_host.iter().map(String::as_str));
     let config = StreamableHttpServerConfig::default()
-        .with_allowed_hosts(hosts)
+        .with_allowed_hosts(hosts.clone())
         .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_legacy_session_mode(!serve.stateless)
@@ -184,7 +184,7 @@ async fn serve_http(
         );
     }
     tracing::info!("serving http://{address}/mcp");
-    let mut app = endpoints.routes();
+    let mut app = rejected_hosts::log(endpoints.routes(), hosts);
     if let Some(authentication) = authentication {
         app = auth::protect(app, authentication, gateway);
     }

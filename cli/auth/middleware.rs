@@ -1,9 +1,6 @@
 //! Rejects requests without a valid token, and removes the token from the others.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use axum::{
     Router,
@@ -20,21 +17,19 @@ use mcp_composite::{
     adapter::{AuthenticatedCaller, CallerToken},
     config::{Gateway, View},
 };
-use tokio::time::Instant;
 
 use super::{
     Authentication, Authenticator, Rejection, Verified, bearer,
     metadata::{self, Metadata, WELL_KNOWN},
 };
+use crate::log_limit::LogLimit;
 
 /// The minimum time between two log messages about rejected tokens. A client without a valid token
 /// must not be able to fill the log.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
 
-/// The log of rejected tokens: the time of the last message, and the number of rejections since
-/// then.
-#[derive(Default)]
-pub(super) struct RejectionLog(Mutex<(Option<Instant>, u64)>);
+/// The log of rejected tokens.
+pub(super) struct RejectionLog(LogLimit);
 
 /// The header with the id of a session.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -132,21 +127,15 @@ impl RejectionLog {
                 "the token lacks a required scope"
             }
         };
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let (before, omitted) = *last;
-        if before.is_some_and(|before| now - before < LOG_PAUSE) {
-            last.1 += 1;
-            return;
+        if let Some(end) = self.0.admit() {
+            tracing::info!("a bearer token was rejected: {reason}{end}");
         }
-        *last = (Some(now), 0);
-        drop(last);
-        match omitted {
-            0 => tracing::info!("a bearer token was rejected: {reason}"),
-            omitted => {
-                tracing::info!("a bearer token was rejected: {reason}; {omitted} others before")
-            }
-        }
+    }
+}
+
+impl Default for RejectionLog {
+    fn default() -> Self {
+        Self(LogLimit::new(LOG_PAUSE))
     }
 }
 

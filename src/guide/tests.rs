@@ -7,9 +7,14 @@ mod troubleshooting;
 
 use std::{fs, path::Path};
 
-/// Returns the files of the crate, without their tests.
+/// Returns the files of the library, without their tests.
 fn sources() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    sources_in("src")
+}
+
+/// Returns the files in a folder of the package, without their tests.
+fn sources_in(folder: &str) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut files = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {

@@ -292,6 +292,39 @@ async fn streams_of_notifications_and_idle_connections_delay_no_end() {
     idle.closed().await;
 }
 
+// === Rejected requests ===
+
+#[tokio::test]
+async fn request_with_an_unknown_host_is_logged_once_with_a_hint() {
+    for (headers, expected) in [
+        (
+            "Host: evil.example:8443\r\n",
+            "rejected a request with the header `Host: evil.example:8443`: if clients or a proxy \
+             use this name, add `--allow-host evil.example`\n",
+        ),
+        (
+            "Host: tools.example.com\r\nOrigin: https://evil.example\r\n",
+            "rejected a request with the header `Origin: https://evil.example`: if this web page \
+             may connect, add its origin with `--allow-origin`\n",
+        ),
+    ] {
+        let gateway = Gateway::start(&["--allow-host", "tools.example.com"]).await;
+        let mut client = gateway.connect().await;
+        for _ in 0..3 {
+            client
+                .write(&format!(
+                    "POST /mcp HTTP/1.1\r\n{headers}{JSON}Content-Length: 2\r\n\r\n{{}}"
+                ))
+                .await;
+            assert_eq!(client.response().await.status, 403, "{headers}");
+        }
+        gateway.logs(expected).await;
+        let log = gateway.log();
+        assert_eq!(log.matches("rejected a request").count(), 1, "{log}");
+        assert!(log.contains(" WARN "), "{log}");
+    }
+}
+
 // === Limits ===
 
 #[tokio::test]

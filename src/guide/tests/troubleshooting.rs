@@ -1,13 +1,14 @@
-//! `troubleshooting.md` quotes messages of the crate.
+//! `troubleshooting.md` quotes messages of the crate and the program.
 
-use super::sources;
+use super::sources_in;
 
 const TROUBLESHOOTING: &str = include_str!("../troubleshooting.md");
 
 #[test]
 fn troubleshooting_lists_only_messages_of_the_crate() {
     // Texts as compiled: without line ends in them.
-    let texts: String = sources().into_iter().map(|(_, text)| text).collect();
+    let sources = ["src", "cli"].map(sources_in).into_iter().flatten();
+    let texts: String = sources.map(|(_, text)| text).collect();
     let texts = joined(&texts);
     let mut count = 0;
     for line in TROUBLESHOOTING.lines().filter(|line| line.starts_with("| `")) {
