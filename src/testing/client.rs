@@ -11,7 +11,6 @@ use tower::{BoxError, ServiceExt};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::message::{Reply, Request, ToolAnswer};
 #[cfg(feature = "config")]
 use crate::{
     adapter::{
@@ -22,9 +21,16 @@ use crate::{
     stack::Stack,
     testing::Server,
 };
+use crate::{
+    message::{ItemKind, Refusal, Reply, Request, ToolAnswer},
+    suggest::{DidYouMean, nearest},
+};
 
 /// The maximum number of pages that are requested from a tool list.
 const MAX_TOOL_PAGES: usize = 1_000;
+
+/// The maximum number of listed tools that a panic message names.
+const MAX_SHOWN: usize = 20;
 
 /// Creates a `tools/call` request for the tool `tool`. `arguments` is an object, or null for a call
 /// without arguments.
@@ -52,8 +58,9 @@ pub fn request(tool: &str, arguments: Value) -> Request {
 /// # Panics
 ///
 /// Panics if the reply is not a tool result but, for example, a JSON-RPC error. The panic message
-/// contains the reply, and the location in the test from which this function was called. Also
-/// panics if `arguments` is neither an object nor null.
+/// contains the reply, and the location in the test from which this function was called. If the
+/// tool does not exist, it also contains the tools that the service lists. Also panics if
+/// `arguments` is neither an object nor null.
 #[track_caller]
 pub fn call<S>(
     service: &S,
@@ -65,12 +72,13 @@ where
     S::Error: Into<BoxError>,
 {
     let place = Location::caller();
+    let service = service.clone();
     let answer = answer(service.clone(), request(tool, arguments));
     let tool = tool.to_owned();
     async move {
         let why = match answer.await {
             Ok(ToolAnswer::Result(result)) => return result,
-            Ok(answer) => described(answer),
+            Ok(answer) => explained(service, answer).await,
             Err(error) => format!("the service's error: {error}"),
         };
         panic!("`{tool}`, called at {place}, gave no result, but {why}")
@@ -124,26 +132,40 @@ where
     S::Error: Into<BoxError>,
 {
     let place = Location::caller();
-    let service = service.clone();
+    let tools = all_tools(service.clone());
     async move {
-        let mut tools = Vec::new();
-        let mut request = Request::list_tools();
-        for _ in 0..MAX_TOOL_PAGES {
-            let reply = match service.clone().oneshot(request).await.map_err(Into::into) {
-                Ok(reply) => reply,
-                Err(error) => panic!("the tools, listed at {place}: the service's error: {error}"),
-            };
-            let Some(page) = reply.tools() else {
-                panic!("the tools, listed at {place}, are not a list, but {reply:?}");
-            };
-            tools.extend(page.tools.iter().cloned());
-            match page.next_cursor.clone() {
-                Some(cursor) => request = Request::list_tools_from(Some(cursor)),
-                None => return tools,
-            }
+        match tools.await {
+            Ok(tools) => tools,
+            Err(why) => panic!("the tools, listed at {place}{why}"),
         }
-        panic!("the tools, listed at {place}, have more than {MAX_TOOL_PAGES} pages");
     }
+}
+
+/// Requests all pages of the service's tool list, and returns all tools.
+///
+/// # Errors
+///
+/// Returns the end of a sentence about the tools if they cannot be listed.
+async fn all_tools<S>(service: S) -> Result<Vec<Tool>, String>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let mut tools = Vec::new();
+    let mut request = Request::list_tools();
+    for _ in 0..MAX_TOOL_PAGES {
+        let reply = service.clone().oneshot(request).await.map_err(Into::into);
+        let reply = reply.map_err(|error| format!(": the service's error: {error}"))?;
+        let Some(page) = reply.tools() else {
+            return Err(format!(", are not a list, but {reply:?}"));
+        };
+        tools.extend(page.tools.iter().cloned());
+        match page.next_cursor.clone() {
+            Some(cursor) => request = Request::list_tools_from(Some(cursor)),
+            None => return Ok(tools),
+        }
+    }
+    Err(format!(", have more than {MAX_TOOL_PAGES} pages"))
 }
 
 /// Builds the stack of layers that a configuration file describes, for tests. Scripted servers
@@ -183,7 +205,16 @@ pub fn stack<'a>(
     for backend in config.backends() {
         let name = backend.name();
         let Some(place) = servers.iter().position(|(of, _)| *of == name) else {
-            panic!("the backend `{name}` has no server");
+            let is_of_backend = |of: &str| config.backends().iter().any(|it| it.name() == of);
+            let others: Vec<_> =
+                servers.iter().map(|(of, _)| *of).filter(|of| !is_of_backend(of)).collect();
+            match nearest(name, &others).or(others.first().copied()) {
+                Some(other) => panic!(
+                    "the backend `{name}` has no server, and the server `{other}` is of no \
+                     backend: did you mean `{name}`?"
+                ),
+                None => panic!("the backend `{name}` has no server"),
+            }
         };
         let (_, server) = servers.remove(place);
         let service = backend.layer().layer(Timeout::new(server, backend.timeout()));
@@ -211,7 +242,41 @@ where
     Ok(reply.into_tool_answer())
 }
 
-pub(super) fn described(answer: ToolAnswer) -> String {
+/// Describes an answer that is not the expected one. If the answer says that the tool does not
+/// exist, adds the tools that the service lists.
+pub(super) async fn explained<S>(service: S, answer: ToolAnswer) -> String
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    use Refusal::{Unavailable, Unknown};
+
+    let kind = ItemKind::Tool;
+    let (missing, why) = match &answer {
+        ToolAnswer::Refused(Unknown { kind: of, name }) if *of == kind => (name.to_string(), ""),
+        ToolAnswer::Refused(Unavailable { kind: of, name }) if *of == kind => (
+            name.to_string(),
+            ": a tool that it calls may be missing, see the `warnings` of its layer",
+        ),
+        _ => return described(answer),
+    };
+    let described = described(answer) + why;
+    let Ok(tools) = all_tools(service).await else { return described };
+    let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+    if names.contains(&&*missing) {
+        return described;
+    }
+    let listed: Vec<_> = names.iter().take(MAX_SHOWN).map(|name| format!("`{name}`")).collect();
+    let more = names.len() - listed.len();
+    let listed = match (listed.join(", "), more) {
+        (listed, _) if listed.is_empty() => "no tools".to_owned(),
+        (listed, 0) => listed,
+        (listed, more) => format!("{listed} and {more} more"),
+    };
+    format!("{described}; the service lists {listed}{}", DidYouMean(nearest(&missing, &names)))
+}
+
+fn described(answer: ToolAnswer) -> String {
     let error = |error: ErrorData| {
         let data = error.data.map(|data| format!(", {data}")).unwrap_or_default();
         format!("the JSON-RPC error {}: {}{data}", error.code.0, error.message)

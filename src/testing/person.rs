@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tower::BoxError;
 use tower_service::Service;
 
-use super::client::{answer, described, request};
+use super::client::{answer, explained, request};
 use crate::message::{CLIENT_CAPABILITIES, Reply, Request, ToolAnswer};
 
 /// The maximum number of rounds of questions during one call.
@@ -146,7 +146,7 @@ impl Person {
                     Ok(ToolAnswer::Result(result)) => return result,
                     Ok(ToolAnswer::InputRequired(asks)) => asks,
                     Ok(other) => {
-                        let other = described(other);
+                        let other = explained(service, other).await;
                         panic!("`{tool}`, called at {place}, gave no result, but {other}")
                     }
                     Err(error) => {

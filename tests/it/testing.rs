@@ -8,6 +8,7 @@ use std::{
 
 use futures::FutureExt;
 use mcp_composite::{
+    composite::{CompositeLayer, CompositeTool},
     message::{Reply, Request},
     testing::{self, Answer, Server, Status},
 };
@@ -17,7 +18,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::{ServiceExt, timeout::Timeout};
+use tower::{Layer, ServiceExt, timeout::Timeout};
 
 use crate::{scripted::object, support::soon};
 
@@ -378,7 +379,15 @@ async fn unexpected_reply_panics_with_the_reply_and_location() {
     let cases = [
         ("gone", "the service's error: connection refused"),
         ("error", "the JSON-RPC error 7: full, [1]"),
-        ("missing", "the JSON-RPC error -32602: unknown tool `missing`"),
+        (
+            "missing",
+            "the JSON-RPC error -32602: unknown tool `missing`; the service lists `gone`, `error`",
+        ),
+        (
+            "errr",
+            "the JSON-RPC error -32602: unknown tool `errr`; the service lists `gone`, `error`: \
+             did you mean `error`?",
+        ),
     ];
     for (tool, why) in cases {
         let line = line!() + 1;
@@ -387,6 +396,25 @@ async fn unexpected_reply_panics_with_the_reply_and_location() {
             format!("`{tool}`, called at {}:{line}:20, gave no result, but {why}", file!(),);
         assert_eq!(panic_of(call).await, expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unavailable_composite_panics_with_the_listed_tools() {
+    let both = CompositeTool::fan_out("both", "Both", ["a", "z"]);
+    let service = CompositeLayer::new([both]).unwrap().layer(Server::new().says("a", "1"));
+    let told = panic_of(testing::call(&service, "both", json!({}))).await;
+    let why = "the JSON-RPC error -32602: tool `both` is not available at the moment: a tool that \
+               it calls may be missing, see the `warnings` of its layer; the service lists `a`";
+    assert!(told.ends_with(why), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_listed_tools_are_counted() {
+    let server = (0..25).fold(Server::new(), |server, n| server.says(&format!("tool_{n}"), "x"));
+    let told = panic_of(testing::call(&server, "missing", json!({}))).await;
+    assert!(told.ends_with("`tool_18`, `tool_19` and 5 more"), "{told}");
+    let told = panic_of(testing::call(&Server::new(), "missing", json!({}))).await;
+    assert!(told.ends_with("; the service lists no tools"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -522,6 +550,15 @@ tools = ["one/find", "two.find"]
         };
         assert_eq!(with(&["one", "two"]), None);
         assert_eq!(with(&["one"]).unwrap(), "the backend `two` has no server");
+        for odd in ["tow", "other"] {
+            let told = format!(
+                "the backend `two` has no server, and the server `{odd}` is of no backend: did \
+                 you mean `two`?"
+            );
+            assert_eq!(with(&["one", odd]).unwrap(), told);
+        }
+        let told = with(&["other", "one", "tow"]).unwrap();
+        assert!(told.contains("the server `tow` is of no backend"), "{told}");
         for odd in ["three", "one"] {
             let told = with(&["one", "two", odd]).unwrap();
             assert!(told.starts_with(&format!("the server `{odd}` is of no backend")), "{told}");
