@@ -6,7 +6,11 @@ use rmcp::model::{ElicitRequestParams, InputRequest, JsonObject};
 use serde_json::{Map, Value};
 
 use super::{outcome::StepError, question::Question};
-use crate::{expr::kind, json_size::json_bytes, schema::InputSchema};
+use crate::{
+    expr::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array, kind},
+    json_size::json_bytes,
+    schema::InputSchema,
+};
 
 /// The maximum size of the JSON Schema of a form, in bytes.
 pub(crate) const MAX_FORM_BYTES: usize = 64 * 1024;
@@ -52,7 +56,10 @@ fn complete_choices(schema: &mut Map<String, Value>) -> Result<(), String> {
     let names = schema.get("enumNames").and_then(Value::as_array).map(Vec::len);
     let Some(choices) = schema.get_mut("enum") else { return Ok(()) };
     let Value::Array(choices) = choices else {
-        return Err(format!("it is {}: expected an array of strings", kind(Some(choices))));
+        return Err(match is_wrapped_array(choices) {
+            true => format!("it is {WRAPPED_ARRAY}: expected {UNWRAPPED_ARRAY}"),
+            false => format!("it is {}: expected an array of strings", kind(Some(choices))),
+        });
     };
     if let Some(other) = choices.iter().find(|choice| !choice.is_string()) {
         return Err(format!("a choice is {}: expected a string", kind(Some(other))));

@@ -12,6 +12,7 @@ use super::{
     json,
     names::ScopeNames,
     template::Template,
+    wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };
 
 /// A boolean condition: a reference such as `$input.ok`, or a template. The braces of the template
@@ -111,15 +112,23 @@ impl Collection {
     /// contains a JSON array.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Vec<Value>, EvaluationError> {
         let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
+        let other = |value: Option<&Value>| match value {
+            Some(value) if is_wrapped_array(value) => Err(EvaluationError::WrongKind {
+                what: "it",
+                found: WRAPPED_ARRAY,
+                expected: UNWRAPPED_ARRAY,
+            }),
+            value => wrong(kind(value)),
+        };
         match self.0.evaluate_in(data)? {
             Some(Value::Array(elements)) => Ok(elements),
             Some(Value::String(text)) if json::is_too_large(&text) => wrong(json::TOO_LARGE),
             Some(Value::String(text)) => match serde_json::from_str(&text) {
                 Ok(Value::Array(elements)) => Ok(elements),
-                Ok(other) => wrong(kind(Some(&other))),
+                Ok(value) => other(Some(&value)),
                 Err(_) => wrong("a text that is not JSON"),
             },
-            other => wrong(kind(other.as_ref())),
+            value => other(value.as_ref()),
         }
     }
 

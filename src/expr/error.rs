@@ -126,6 +126,15 @@ pub enum EvaluationError {
         /// The reference as it was written.
         reference: String,
     },
+    /// A reference selects an element of an array, but the array is in the member `result` of an
+    /// object. Servers that use FastMCP return arrays in such objects.
+    #[error(
+        "`{reference}` has no value: the array is in `result`, so write `.result` before the index"
+    )]
+    WrappedArray {
+        /// The reference as it was written.
+        reference: String,
+    },
     /// The evaluation of a template failed, but not because of a missing value.
     #[error("{reason} in the template `{template}`")]
     Template {

@@ -300,9 +300,7 @@ impl Node {
             Self::Reference(reference) => match reference.follow(data) {
                 Some(value) => value.into_owned(),
                 None if reference.is_optional() => return Ok(None),
-                None => {
-                    return Err(EvaluationError::Missing { reference: reference.to_string() });
-                }
+                None => return Err(reference.missing(data)),
             },
             Self::Variable(variable) => return Ok(variable.value().cloned()),
             Self::Template(template) => template.evaluate(data)?,

@@ -115,6 +115,7 @@ mod template;
 mod tests;
 mod variable_reference;
 mod variables;
+mod wrapped_array;
 
 pub(crate) use self::{
     condition::{Collection, Condition, kind},
@@ -123,6 +124,7 @@ pub(crate) use self::{
     names::{KEYWORDS, Previous, ScopeNames, is_reserved},
     partial_value::PartialValue,
     reference::{Reference, follow},
+    wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };
 pub use self::{
     error::{EvaluationError, ExpressionError, ExpressionErrors},

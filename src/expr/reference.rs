@@ -5,10 +5,11 @@ use std::{borrow::Cow, fmt};
 use serde_json::Value;
 
 use super::{
-    ExpressionError, PathSegment,
+    EvaluationError, ExpressionError, PathSegment,
     data::{Data, Field, Root},
     names::{Previous, ScopeNames},
     path_segment::{is_word_character, place},
+    wrapped_array::misses_result,
 };
 use crate::suggest::nearest;
 
@@ -73,6 +74,17 @@ impl Reference {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
             Cow::Owned(value) if self.path.is_empty() => Some(Cow::Owned(value)),
             Cow::Owned(value) => follow(&value, &self.path).cloned().map(Cow::Owned),
+        }
+    }
+
+    /// Returns the error for this reference if its value is missing in `data`.
+    pub(super) fn missing(&self, data: &dyn Data) -> EvaluationError {
+        let reference = self.to_string();
+        match data.get(self.root) {
+            Some(value) if misses_result(&value, &self.path) => {
+                EvaluationError::WrappedArray { reference }
+            }
+            _ => EvaluationError::Missing { reference },
         }
     }
 }

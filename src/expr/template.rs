@@ -159,6 +159,7 @@ impl Template {
         };
         value.map_err(|(text, failure)| match failure {
             Failure::Missing(reference) => EvaluationError::Missing { reference },
+            Failure::WrappedArray(reference) => EvaluationError::WrappedArray { reference },
             Failure::TooLarge => {
                 EvaluationError::TooLarge { template: shorten(text), max: MAX_RENDERED_BYTES }
             }

@@ -12,7 +12,7 @@ use super::{
     text_builder::TextBuilder,
     value::{Budget, Evaluated, Failure, Text, Value},
 };
-use crate::expr::{PathSegment, data::Data, reference::follow};
+use crate::expr::{PathSegment, data::Data, reference::follow, wrapped_array::misses_result};
 
 /// The failure of an evaluation, together with the source text of the expression that failed.
 pub(super) type Failed<'v> = (&'v str, Failure);
@@ -37,7 +37,7 @@ impl Written {
         {
             let value = data.get(root);
             let value = value.and_then(|value| follow(&value, &path.segments).cloned());
-            return value.ok_or_else(|| failed(Failure::Missing(path.text.clone())));
+            return value.ok_or_else(|| failed(missing(path, data)));
         }
         let frame = Frame::new(data);
         let value = self.evaluate(&frame)?;
@@ -51,13 +51,13 @@ impl Written {
     /// Evaluates the expression, and appends its value to the output `out`.
     fn print<'v>(&'v self, frame: &Frame<'v>, out: &mut TextBuilder) -> Result<(), Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
-        if let (true, [Path { start: Start::Root(root), segments, text, .. }]) =
+        if let (true, [path @ Path { start: Start::Root(root), segments, .. }]) =
             (self.is_bare(), &*self.paths)
         {
             frame.budget.step(STEPS).map_err(failed)?;
             let value = frame.data.get(*root);
             let value = value.as_deref().and_then(|value| follow(value, segments));
-            let value = value.ok_or_else(|| failed(Failure::Missing(text.clone())))?;
+            let value = value.ok_or_else(|| failed(missing(path, frame.data)))?;
             return out.push_data(value).map_err(failed);
         }
         let value = self.evaluate(frame)?;
@@ -327,8 +327,22 @@ impl<'v> Frame<'v> {
         match value {
             Some(value) => Ok(value),
             None if path.optional => Ok(Value::Undefined),
-            None => Err(Failure::Missing(path.text.clone())),
+            None => Err(missing(path, self.data)),
         }
+    }
+}
+
+/// Returns the failure of a path whose value is missing.
+fn missing(path: &Path, data: &dyn Data) -> Failure {
+    let value = match path.start {
+        Start::Root(root) => data.get(root),
+        _ => None,
+    };
+    match value {
+        Some(value) if misses_result(&value, &path.segments) => {
+            Failure::WrappedArray(path.text.clone())
+        }
+        _ => Failure::Missing(path.text.clone()),
     }
 }
 

@@ -868,6 +868,40 @@ fn condition_requires_a_boolean_or_its_text() {
     );
 }
 
+/// Servers that use FastMCP return arrays in such objects.
+#[test]
+fn error_about_a_wrapped_array_suggests_its_member() {
+    let data = json!({
+        "found": { "result": [{ "id": 7 }] },
+        "page": { "result": [{ "id": 7 }], "next": 1 },
+        "text": "{\"result\": [1]}",
+    });
+    let hint = ": the array is in `result`, so write `.result` before the index";
+    for (written, reference, hint) in [
+        ("$input.found[0].id", "$input.found[0].id", hint),
+        ("$input.found.0", "$input.found.0", hint),
+        ("{{ input.found[0].id }}", "input.found[0].id", hint),
+        ("the id {{ input.found[0].id }}", "input.found[0].id", hint),
+        ("{{ input.found.0.id + 1 }}", "input.found.0.id", hint),
+        ("$input.found.id", "$input.found.id", ""),
+        ("$input.found.result[1]", "$input.found.result[1]", ""),
+        ("$input.page[0]", "$input.page[0]", ""),
+        ("{{ input.page[0] }}", "input.page[0]", ""),
+    ] {
+        let error = Expression::parse(&json!(written)).unwrap().evaluate(&data).unwrap_err();
+        assert_eq!(error.to_string(), format!("`{reference}` has no value{hint}"), "{written}");
+    }
+    let wrapped = "it is an object whose only member is the array `result`: expected an array, so \
+                   append `.result`";
+    let other = "it is an object: expected an array, or a text that is a JSON array";
+    for (written, expected) in
+        [("$input.found", wrapped), ("input.text", wrapped), ("$input.page", other)]
+    {
+        let collection = Collection::parse(&json!(written), &NAMES).unwrap();
+        assert_eq!(collection.evaluate(&data).unwrap_err().to_string(), expected, "{written}");
+    }
+}
+
 #[test]
 fn collection_requires_an_array_or_its_json_text() {
     let data = Everything(data());

@@ -41,6 +41,8 @@ const MAP_BYTES: usize = 256;
 pub(super) enum Failure {
     #[error("`{0}` has no value")]
     Missing(String),
+    #[error("`{0}` has no value: the array is in `result`")]
+    WrappedArray(String),
     #[error("too much text")]
     TooLarge,
     /// The result is undefined, for example because of a division by zero, or it is a number that
