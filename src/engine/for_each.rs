@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{
     loop_state::{Iteration, LoopState},
     milliseconds::milliseconds,
-    outcome::{Outcome, Status, StepError},
+    outcome::{ErrorKind, Outcome, Status, StepError},
     plan::ForEach,
     state::RunState,
 };
@@ -114,6 +114,22 @@ impl<'p> Loop<'p> {
     pub(super) fn has_ended_any(&self) -> bool {
         let mut iterations = self.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status != Status::Skipped)
+    }
+
+    /// Returns the error of the loop if its definition kept all elements from calling their tools,
+    /// for example because a reference in the arguments has no value in any element. Returns `None`
+    /// if a tool was called, or if there are no elements.
+    pub(super) fn uncalled(&self) -> Option<StepError> {
+        if self.attempts > 0 {
+            return None;
+        }
+        let error = |iteration: &Option<Iteration>| {
+            let error = iteration.as_ref()?.error.as_ref()?;
+            matches!(error.kind, ErrorKind::Definition | ErrorKind::Protocol).then(|| error.clone())
+        };
+        let first = self.iterations.first().and_then(error)?;
+        let is_of_all = self.iterations.iter().all(|iteration| error(iteration).is_some());
+        is_of_all.then(|| first.at("no element was called; element 0"))
     }
 
     /// Stores the outcome of a loop element that has ended.

@@ -400,7 +400,8 @@ impl Step {
     /// Returns `true` if the run continues when the step fails.
     ///
     /// A loop with [`OnFailure::Continue`] does not fail if its elements fail, but only if it
-    /// cannot start. In this case, the run continues only if the loop has default results.
+    /// cannot start, or if no element can be called. In this case, the run continues only if the
+    /// loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
         self.on_failure == OnFailure::Continue
             && (!self.is_loop() || self.default_results.is_some())

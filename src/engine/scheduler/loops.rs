@@ -97,6 +97,11 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         let outcome = if each.is_skipped() {
             self.state.skipped_elements.retain(|element| element.step != step);
             Outcome { error: self.why_ended().map(Box::new), ..Outcome::skipped() }
+        } else if let Some(error) = each.uncalled() {
+            let since = each.since;
+            self.state.preserve_loop(each);
+            let outcome = Outcome::ended(since, now, Status::Failed, Some(error));
+            Outcome { attempts: 0, ..outcome }
         } else {
             let outcome = Outcome::ended(each.since, now, Status::Completed, None);
             let mut outcome = Outcome { attempts: each.attempts, ..outcome };

@@ -36,9 +36,10 @@ async fn deadline_ends_a_run_that_never_waits() {
         plan(&steps.into(), concurrency, RunOutput::Last)
     };
     let elements = |count: usize| {
-        let items: Vec<_> = (0..count).collect();
-        workflow(&json!([{ "id": "loop", "collection": items, "arguments": { "x": "$item" },
-            "continue": true }]))
+        // A loop in which no element can be called would fail.
+        let items = (0..count).map(|at| if at == 0 { json!({ "fits": 1 }) } else { json!({}) });
+        workflow(&json!([{ "id": "loop", "collection": items.collect::<Value>(),
+            "arguments": { "fits": "$item.fits?" }, "continue": true }]))
     };
     let after_a_step = workflow(&json!([
         { "id": "step", "continue": true },
@@ -112,7 +113,8 @@ async fn run_that_never_waits_yields_to_other_tasks() {
         .await;
     }
     assert!(turns > 1000 / 32, "{turns}");
-    assert_eq!(output_of(&run.into_state(), 0).unwrap()["failed"], 1000);
+    let told = "no element was called; element 0: `$item.x` has no value";
+    assert_eq!(error(&run.into_state(), 0).message, told);
 }
 
 #[tokio::test(start_paused = true)]

@@ -158,14 +158,46 @@ async fn element_with_missing_arguments_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn loop_without_a_callable_element_fails_despite_continue() {
+    let missing = "no element was called; element 0: `$item.x` has no value";
+    for (items, defaults, message, failed) in [
+        (json!([{}, { "y": 1 }]), None, Some(missing), Some(0)),
+        (json!([{}]), None, Some(missing), Some(0)),
+        (json!([{}]), Some(json!({ "count": 0 })), Some(missing), None),
+        (json!([{}, { "x": 1 }]), None, None, None),
+        (json!([]), None, None, None),
+    ] {
+        let mut step = json!({ "id": "loop", "tool": "echo", "collection": items,
+            "arguments": { "x": "$item.x" }, "continue": true });
+        if let Some(defaults) = defaults {
+            step["default_results"] = defaults;
+        }
+        let world = World::new();
+        let state = world.run(&workflow(&json!([step])), json!({})).await;
+        assert_eq!(state.failed, failed, "{step}");
+        let error = outcome(&state, 0).error.as_deref();
+        assert_eq!(error.map(|error| &*error.message), message, "{step}");
+        assert!(error.is_none_or(|error| error.kind == ErrorKind::Definition), "{step}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn loop_whose_elements_fail_at_their_tool_completes() {
+    let plan = workflow(&json!([picky(&json!({ "continue": true }))]));
+    let state = run_new(&plan, json!({ "items": [{ "bad": true }, { "bad": true }] })).await;
+    assert_eq!((state.failed, statuses(&state)[0]), (None, Status::Completed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn simultaneous_failures_of_many_elements_are_all_reported() {
-    let items: Vec<_> = (0..1000).collect();
+    let items = (0..1000).map(|at| if at == 500 { json!({ "x": 1 }) } else { at.into() });
+    let items = items.collect::<Vec<Value>>();
     let steps = json!([{ "id": "loop", "collection": items, "arguments": { "x": "$item.x" },
         "continue": true }]);
     let state = run_new(&workflow(&steps), json!({})).await;
     let output = output_of(&state, 0).unwrap();
     assert_eq!(output["iterations"].as_array().unwrap().len(), 1000);
-    assert_eq!(output["failed"], 1000);
+    assert_eq!(output["failed"], 999);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
