@@ -103,7 +103,12 @@ pub(super) fn build(
     let mut places = Places::default();
     for (index, table) in tables.into_iter().enumerate() {
         let name = if table.name.is_none() && table.to.is_some() { "to" } else { "name" };
-        match table.into_definition(&[path, &[index.into()]].concat(), reader) {
+        let path = [path, &[index.into()]].concat();
+        if let Some((key, original)) = table.original_name() {
+            let original = original.to_owned();
+            reader.note_tool_pattern([&*path, &[key.into()]].concat(), original);
+        }
+        match table.into_definition(&path, reader) {
             Some((original, Definition::Tool(alias))) => {
                 tools.push(alias);
                 places.tools.push(SourceLocation { index, original, name });
@@ -133,6 +138,12 @@ pub(super) fn build(
 // === impl AliasTable ===
 
 impl AliasTable {
+    /// Returns the original name of the tool or prompt, and its key. Returns `None` for a resource.
+    fn original_name(&self) -> Option<(&'static str, &str)> {
+        let names = [("tool", &self.tool), ("from", &self.from), ("prompt", &self.prompt)];
+        names.into_iter().find_map(|(key, name)| Some((key, name.as_deref()?)))
+    }
+
     /// Converts the table to the definition of an alias. Also returns the key that contains the
     /// original name, such as `prompt`. Returns `None` if the table does not have exactly one such
     /// key.

@@ -1,7 +1,9 @@
-//! Checks the name patterns for tools in all sections except `[[backends]]`.
+//! Checks the name patterns for tools, and the original names of aliases, in all sections except
+//! `[[backends]]`.
 
 use super::{
-    backend::BackendConfig, backends, read::Reader, router::RouterConfig, source::sanitized,
+    aliases, backend::BackendConfig, backends, read::Reader, router::RouterConfig,
+    source::sanitized,
 };
 use crate::{
     adapter::router::Conflicts, alias::AliasLayer, composite::CompositeTool, message::ItemKind,
@@ -10,7 +12,8 @@ use crate::{
 /// Reports patterns such as `github/delete_*`, which match no tool. In such a pattern, the user
 /// separated backend and tool by `/` or `.`, which is possible only in composites. Tool names begin
 /// with the backend's prefix instead, as in `github_delete_repository`. If such a pattern were
-/// accepted, a deny list would have no effect.
+/// accepted, a deny list would have no effect. The same applies to the names of aliased tools and
+/// prompts.
 pub(super) fn check(
     backends: &[BackendConfig],
     router: &RouterConfig,
@@ -36,13 +39,18 @@ pub(super) fn check(
             continue;
         };
         let form = &pattern[..pattern.len() - tool.len()];
-        let is_possible = alias.original_of(ItemKind::Tool, &pattern) != Some(&*pattern)
-            || composites.iter().any(|composite| composite.name().starts_with(form))
-            || backends.iter().any(|backend| pattern.starts_with(&*backend.prefix));
+        // An alias replaces a name of the router, and not that of another alias or a composite.
+        let is_alias = path.contains(&aliases::SECTION.into());
+        let is_possible = backends.iter().any(|backend| pattern.starts_with(&*backend.prefix))
+            || !is_alias
+                && (alias.original_of(ItemKind::Tool, &pattern) != Some(&*pattern)
+                    || composites.iter().any(|composite| composite.name().starts_with(form)));
         if !is_possible {
+            let is_prompt = is_alias && path.last() == Some(&"prompt".into());
             let message = format!(
-                "`{}` matches no tool: expected the prefix of the backend, as in `{}`",
+                "`{}` matches no {}: expected the prefix of the backend, as in `{}`",
                 sanitized(&pattern),
+                if is_prompt { ItemKind::Prompt } else { ItemKind::Tool },
                 sanitized(&format!("{}{tool}", backend.prefix)),
             );
             reader.report(&path, message);
