@@ -3,7 +3,7 @@
 use std::{error::Error, io::Write};
 
 use mcp_composite::message::Request;
-use rmcp::model::{CallToolRequestParams, ContentBlock, ServerResult};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ServerResult};
 use tower::ServiceExt;
 
 use crate::{
@@ -11,6 +11,13 @@ use crate::{
     report::json,
     session::{Session, not_connected},
 };
+
+/// The advice for a tool that asks the user.
+const ASKS: &str = "`call` cannot ask the user: call the tool from a client that supports \
+                    elicitation, connected to `mcp-composite serve FILE`";
+
+/// Parts of the messages of steps and tools that ask the user if the client does not support it.
+const CANNOT_ASK: [&str; 2] = ["and the client cannot: ", "which the client cannot give"];
 
 /// Prints the calls that a composite would make.
 ///
@@ -50,7 +57,7 @@ pub(crate) async fn call(
         let reply = shown(session, session.gateway.service().oneshot(request)).await?;
         let result = match reply.into_result() {
             Ok(ServerResult::CallToolResult(result)) => result,
-            Ok(_) => return Err("the tool asks the user, which this command cannot".into()),
+            Ok(_) => return Err(ASKS.into()),
             Err(error) => {
                 let problem = error.message.into_owned();
                 return session.fail_with(&[absent, vec![problem]].concat());
@@ -61,7 +68,9 @@ pub(crate) async fn call(
             None => result.content.iter().map(line).collect(),
         };
         if result.is_error == Some(true) {
-            return session.fail_with(&[text.trim_end().to_owned()]);
+            let asks = has_asked(&result).then(|| ASKS.to_owned());
+            let problems = [text.trim_end().to_owned()].into_iter().chain(asks);
+            return session.fail_with(&problems.collect::<Vec<_>>());
         }
         Ok(session.print(&text, &mut out)?)
     };
@@ -83,6 +92,13 @@ async fn shown<T>(session: &Session, call: impl Future<Output = T>) -> T {
 async fn absent(session: &Session) -> Vec<String> {
     let connected = session.connect().await.into_iter();
     connected.filter_map(|(name, reason)| Some(not_connected(&name, &reason?))).collect()
+}
+
+/// Returns `true` if a failed tool or one of its steps could not ask the user.
+fn has_asked(result: &CallToolResult) -> bool {
+    let texts = result.content.iter().filter_map(ContentBlock::as_text);
+    let mut texts = texts.map(|text| &text.text);
+    texts.any(|text| CANNOT_ASK.iter().any(|part| text.contains(part)))
 }
 
 /// Returns a block of content as a line: the text, or the JSON of another block.

@@ -154,6 +154,22 @@ path = "/all"
 "#;
 
 #[tokio::test]
+async fn call_of_a_tool_that_asks_names_the_alternative() {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(file.path(), APPROVED).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.arg("call").arg(file.path()).args(["clear", "--input", r#"{ "article": "a1" }"#]);
+    command.env("SHOP", example("shop")).kill_on_drop(true);
+    let called = soon(async move { command.output().await.unwrap() }).await;
+    let told = String::from_utf8(called.stderr).unwrap();
+    assert!(!called.status.success() && called.stdout.is_empty(), "{told}");
+    let why = "the user must be asked, and the client cannot: it does not declare the capability";
+    let advice = "\n`call` cannot ask the user: call the tool from a client that supports \
+                  elicitation, connected to `mcp-composite serve FILE`\n";
+    assert!(told.contains(why) && told.ends_with(advice), "{told}");
+}
+
+#[tokio::test]
 async fn check_warns_of_tools_that_clients_can_call_without_approval() {
     let remark = "composite `clear`: clients can call `catalogue_delete_article` without the \
                   question of `approve`: add it to `[advertise] deny`";
