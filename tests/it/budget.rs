@@ -34,7 +34,7 @@ use tower::{
 };
 use tower_test::mock;
 
-use crate::support::soon;
+use crate::support::{capture_logs, soon};
 
 /// A server whose answer allocates as little as possible.
 #[derive(Clone)]
@@ -400,6 +400,24 @@ async fn error_names_the_budget_and_the_retry_time() {
     assert_eq!(error.data, Some(json!({ "budget": "calls", "retryAfterMs": 19_500 })));
     tokio::time::advance(Duration::from_millis(19_500)).await;
     assert!(!is_refused(&service, "t").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_call_is_logged_at_intervals_without_arguments() {
+    let (logged, _guard) = capture_logs();
+    let service = charging(&calls(0)).0.layer(Server::new().says("t", "done"));
+    let line = ": rejected a call: the budget `calls` is used up tool=t\n";
+    for expected in [1, 1, 2] {
+        for _ in 0..2 {
+            testing::refused(&service, "t", json!({ "q": "hunter2" })).await;
+        }
+        let logged = logged.text();
+        assert_eq!(logged.matches("rejected a call").count(), expected, "{logged}");
+        assert!(!logged.contains("hunter2"), "{logged}");
+        tokio::time::advance(Duration::from_secs(6)).await;
+    }
+    let logged = logged.text();
+    assert!(logged.contains(line) && logged.contains(" INFO "), "{logged}");
 }
 
 // === Composites ===

@@ -8,12 +8,14 @@ use futures::future::BoxFuture;
 use super::{
     cost::Price,
     definition::{Budget, MAX_COST, Per, Unit},
+    log_pause::LogPause,
     rules::Rules,
     store::{BudgetPermit, Denied, OpenBudget, ReserveReply},
 };
 use crate::{
     message::{Hold, ItemKind, Refusal, Reply, Request},
     pattern::Selection,
+    warnings::sanitize::Sanitized,
 };
 
 /// The settings of a budget layer, and the budgets that were opened in its store.
@@ -140,7 +142,7 @@ impl Charging {
             && !charges.price.is_nothing()
         {
             let hold = account.reserve_cost(charges.price.estimate());
-            let hold = hold.ok_or_else(|| over(MAX_COST, None, request))?;
+            let hold = hold.ok_or_else(|| over(MAX_COST, None, request, None))?;
             // Charge the cost without a maximum, because it only affects this run and its outer
             // runs.
             let count = Count { unit: Unit::Cost, max: u64::MAX };
@@ -269,7 +271,7 @@ impl Charges {
         // outside of a run.
         let account = request.context().account();
         let hold = account.and_then(|account| account.reserve(name, amount, limit));
-        let hold = hold.ok_or_else(|| over(name, None, request))?;
+        let hold = hold.ok_or_else(|| over(name, None, request, None))?;
         self.amounts.add(Count::of(budget), Reserved::Held(hold));
         Ok(())
     }
@@ -286,12 +288,14 @@ impl Charges {
                 self.amounts.add(Count::of(budget), Reserved::Permitted(permit));
                 Ok(())
             }
-            Err(Denied::Over { retry_after }) => Err(over(budget.name(), retry_after, request)),
+            Err(Denied::Over { retry_after }) => {
+                Err(over(budget.name(), retry_after, request, Some(&*rules.refusals)))
+            }
             Err(Denied::Unavailable(error)) => {
                 let tool = called(request);
                 let (budget, message) =
                     (budget.name(), "rejected a call: the budget store is unavailable");
-                if rules.outage.is_due_now() {
+                if rules.outages.is_due_now() {
                     tracing::warn!(budget, tool, %error, "{message}");
                 } else {
                     tracing::debug!(budget, tool, %error, "{message}");
@@ -307,9 +311,23 @@ fn called(request: &Request) -> &str {
     request.tool_call().map_or("", |call| &call.name)
 }
 
-fn over(budget: &str, retry_after: Option<Duration>, request: &Request) -> Refusal {
+/// Returns the refusal of a call for which a budget has too little left, and logs it. `pause`
+/// limits the messages at the level `info`. `None` if the result of the run reports the refusal.
+fn over(
+    budget: &str,
+    retry_after: Option<Duration>,
+    request: &Request,
+    pause: Option<&LogPause>,
+) -> Refusal {
     crate::metrics::over_budget(budget, request.context().view().map(|view| &**view));
-    Refusal::OverBudget { budget: Cow::Owned(budget.to_owned()), retry_after }
+    let tool = Sanitized(called(request));
+    let refusal = Refusal::OverBudget { budget: Cow::Owned(budget.to_owned()), retry_after };
+    if pause.is_some_and(LogPause::is_due_now) {
+        tracing::info!(%tool, "rejected a call: {refusal}");
+    } else {
+        tracing::debug!(%tool, "rejected a call: {refusal}");
+    }
+    refusal
 }
 
 impl Drop for Charges {

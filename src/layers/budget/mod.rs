@@ -100,9 +100,9 @@
 mod balance;
 mod cost;
 mod definition;
+mod log_pause;
 mod memory;
 mod metering;
-mod outage_log;
 mod reservation;
 mod rules;
 mod service;

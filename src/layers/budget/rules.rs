@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use super::{
     cost::Cost,
     definition::{Budget, Per},
+    log_pause::LogPause,
     memory::MemoryBudgets,
-    outage_log::Outage,
     store::BudgetStore,
 };
 use crate::message::{Context, ContextKey};
@@ -19,7 +19,10 @@ pub(super) struct Rules {
     pub(super) costs: Vec<Cost>,
     pub(super) store: Store,
     pub(super) caller: Option<ContextKey>,
-    pub(super) outage: Arc<Outage>,
+    /// Limits the warnings about an unavailable store.
+    pub(super) outages: Arc<LogPause>,
+    /// Limits the messages about exhausted budgets.
+    pub(super) refusals: Arc<LogPause>,
 }
 
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Limits how often warnings about an unavailable budget store are logged.
+//! Limits how often messages about rejected calls are logged.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,21 +7,20 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Minimum time between two warnings.
+/// Minimum time between two messages.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The time at which the last warning about an unavailable budget store was logged.
+/// The time at which the last message about a rejected call was logged.
 #[derive(Debug, Default)]
-pub(super) struct Outage {
+pub(super) struct LogPause {
     logged: Mutex<Option<Instant>>,
 }
 
-// === impl Outage ===
+// === impl LogPause ===
 
-impl Outage {
-    /// Returns `true` if no warning was logged in the last ten seconds, and records the current
-    /// time. Limits the number of warnings during an outage, because otherwise each rejected call
-    /// would log one.
+impl LogPause {
+    /// Returns `true` if no message was logged in the last ten seconds, and records the current
+    /// time. Otherwise, clients that repeat rejected calls would fill the log.
     pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,10 +37,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn outage_is_logged_at_intervals() {
-        let outage = Outage::default();
+    async fn messages_are_logged_at_intervals() {
+        let pause = LogPause::default();
         for expected in [true, false, false, true, false] {
-            assert_eq!(outage.is_due_now(), expected);
+            assert_eq!(pause.is_due_now(), expected);
             tokio::time::advance(QUIET * 2 / 5).await;
         }
     }
