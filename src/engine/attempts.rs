@@ -185,9 +185,9 @@ impl<'p> Attempts<'p> {
         Some(error.kind.name())
     }
 
-    /// Returns the outcome of an attempt that timed out at the time `now`.
+    /// Returns the outcome of an attempt whose timeout has passed at the time `now`.
     pub(super) fn late(&self, now: Duration) -> Outcome {
-        Outcome::answered(self.begun, now, Err(no_answer(now.saturating_sub(self.since))))
+        Outcome::answered(self.begun, now, Err(no_answer(self.timeout)))
     }
 }
 
@@ -215,8 +215,11 @@ impl Retry {
 /// Returns the error of a call that timed out because no reply arrived within the duration
 /// `within`.
 pub(super) fn no_answer(within: Duration) -> StepError {
-    // Rounded to milliseconds, so that error messages do not show durations such as `4.999812s`.
-    let within = Duration::from_millis(milliseconds(within));
+    // Rounded, so that error messages do not show durations such as `4.999812s`: a step may start
+    // some time after its run.
+    let unit = if within < Duration::from_secs(1) { 1_000 } else { 10_000 };
+    let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+    let within = Duration::from_micros(micros.saturating_add(unit / 2) / unit * unit);
     StepError::new(ErrorKind::Timeout, format!("no answer within {within:?}"))
 }
 

@@ -148,10 +148,12 @@ impl<E: Effects> Scheduler<'_, E> {
             let call = self.calls.iter().find(|call| call.id.step == step);
             let site = call.and_then(|call| self.chosen(step, call.site));
             let asked = || self.state.asked.iter().filter(|asked| asked.id.step == step);
-            let unanswered = |since| (since, no_answer(now.saturating_sub(since)));
+            // The timer may have fired late, but the error names the time that the step had.
+            let end = if is_late { now.min(self.deadline) } else { now };
+            let unanswered = |since| (since, no_answer(end.saturating_sub(since)));
             let (since, error) = match (&each, call, asked().next()) {
                 (Some(each), ..) => unanswered(each.since),
-                (None, Some(call), _) => (call.begun, call.cut_off(now)),
+                (None, Some(call), _) => (call.begun, call.cut_off(end)),
                 (None, None, Some(asked)) => unanswered(asked.begun()),
                 (None, None, None) => continue,
             };

@@ -10,6 +10,7 @@ use super::{
     rounds, *,
 };
 use crate::engine::{
+    attempts::no_answer,
     branches::BranchId,
     meter::{LimitName, Reached, Setting},
     plan::StepSet,
@@ -231,6 +232,38 @@ fn settings(seed: u64) -> Settings<'static> {
             steps: StepSet::default(),
             read_only: Vec::new(),
         })),
+    }
+}
+
+/// The timer may fire some milliseconds late.
+#[test]
+fn timeout_error_names_the_configured_duration() {
+    let plan = workflow(&json!([{ "id": "a", "arguments": {}, "timeout": 2 }]));
+    let mut late = Simulation::new(&plan, 0);
+    let due = late.scheduler.due();
+    late.scheduler.pass(due, due + Duration::from_micros(1_400));
+    let ended = outcome(&late.scheduler.state, 0);
+    let told = &ended.error.as_ref().unwrap().message;
+    assert_eq!((&**told, ended.duration_ms), ("no answer within 2s", 2001));
+
+    let plan = workflow(&json!([{ "id": "a", "arguments": {}, "timeout": 60 }]));
+    let mut late = Simulation::new(&plan, 0);
+    let _ = late.scheduler.end(settings(0).deadline + Duration::from_micros(1_400));
+    assert_eq!(error(&late.scheduler.state, 0).message, "no answer within 30s");
+}
+
+#[test]
+fn duration_in_a_timeout_error_is_rounded() {
+    for (micros, expected) in [
+        (0, "0ns"),
+        (1_400, "1ms"),
+        (499_600, "500ms"),
+        (1_999_400, "2s"),
+        (2_503_000, "2.5s"),
+        (u64::MAX, "18446744073709.55s"),
+    ] {
+        let error = no_answer(Duration::from_micros(micros));
+        assert_eq!(error.message, format!("no answer within {expected}"));
     }
 }
 
