@@ -384,6 +384,62 @@ async fn argument_aliases_that_conflict_with_the_tool_are_reported() {
     );
 }
 
+#[tokio::test]
+async fn defaults_that_violate_the_schema_are_reported_without_values() {
+    let schema = json!({
+        "properties": {
+            "limit": { "$ref": "#/$defs/limit" },
+            "sort": { "enum": ["new", "old"] },
+            "filter": { "type": "object", "properties": { "tags": { "items": { "type": "string" } } } },
+            "token": { "type": "string" },
+            "any": {},
+            "q": { "type": "string" },
+        },
+        "required": ["q"],
+        "$defs": { "limit": { "type": "integer", "maximum": 50 } },
+        // Another schema for all arguments together, which clients can satisfy.
+        "anyOf": [{ "required": ["q"] }],
+    });
+    let default = |value: Value| ArgumentAlias::new().default(value);
+    let warnings = async |arguments: Vec<(&str, ArgumentAlias)>| {
+        let alias = arguments
+            .into_iter()
+            .fold(ToolAlias::new("t"), |alias, (name, argument)| alias.argument(name, argument));
+        let layer = tools([alias]);
+        let tool = Tool::new("t", "", object(schema.clone()));
+        listed(&layer.layer(Server::new().tool_as(tool, Answer::echo()))).await;
+        layer.warnings()
+    };
+    let fitting = vec![
+        ("limit", default(json!(50))),
+        ("sort", default(json!("new"))),
+        ("filter", default(json!({ "tags": ["a"] }))),
+        ("token", default(json!("hunter2")).hide()),
+        ("any", default(json!(null))),
+    ];
+    assert_eq!(warnings(fitting).await, [""; 0]);
+    let wrong = vec![
+        ("limit", default(json!("hunter2"))),
+        ("sort", default(json!("hunter2"))),
+        ("filter", default(json!({ "tags": ["a", 8888] }))),
+        ("token", default(json!(8888)).hide()),
+    ];
+    let mut warnings = warnings(wrong).await;
+    warnings.sort_unstable();
+    let places = [
+        "`filter` is invalid at `/tags/1`",
+        "`limit` is invalid",
+        "`sort` is invalid",
+        "`token` is invalid",
+    ];
+    assert_eq!(warnings.len(), places.len(), "{warnings:?}");
+    for (warning, place) in warnings.iter().zip(places) {
+        let start = format!("alias of tool `t`: the default of argument {place}: the value ");
+        assert!(warning.starts_with(&start), "{warning}");
+        assert!(!warning.contains("hunter2") && !warning.contains("8888"), "{warning}");
+    }
+}
+
 // === Refusals ===
 
 #[tokio::test]

@@ -170,7 +170,7 @@ impl Argument {
 
 /// Splits a JSON Pointer into its unescaped first segment and the rest. Returns `None` if the
 /// pointer is empty.
-fn first_of(path: &str) -> Option<(String, &str)> {
+pub(super) fn first_of(path: &str) -> Option<(String, &str)> {
     let path = path.strip_prefix('/')?;
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
     Some((json_pointer::unescape(first).into_owned(), rest))

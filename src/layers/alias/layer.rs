@@ -8,6 +8,7 @@ use tower_layer::Layer;
 use super::{
     Alias, AliasErrors, PromptAlias, ResourceAlias, ToolAlias,
     check::Checking,
+    defaults::{self, InvalidDefault},
     names::{Alias as Known, AliasTable, Meaning, Originals},
     schema,
 };
@@ -155,7 +156,8 @@ impl AliasLayer {
     /// Returns warnings for the operator about aliases that do not match the server's items.
     ///
     /// The layer warns if the item or argument of an alias does not exist, if an alias has the name
-    /// of another item, and if no tool call can set a required argument. It looks for missing items
+    /// of another item, if no tool call can set a required argument, and if the default of an
+    /// argument does not match the input schema of the tool. It looks for missing items
     /// once, in the first non-empty list that is read completely. It checks all other
     /// conditions whenever a client lists items. Each warning is logged once. At most 1000 warnings
     /// are kept.
@@ -499,6 +501,12 @@ impl Aliases {
         }
         for name in &rewritten.unset {
             warn(format_args!("argument `{name}` is required, but no caller can set it"));
+        }
+        for InvalidDefault { argument, path, violation } in
+            defaults::invalid(schema, &alias.arguments)
+        {
+            let at = if path.is_empty() { path } else { format!(" at `{path}`") };
+            warn(format_args!("the default of argument `{argument}` is invalid{at}: {violation}"));
         }
         rewritten.schema
     }

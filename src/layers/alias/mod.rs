@@ -105,6 +105,7 @@
 
 mod arguments;
 mod check;
+mod defaults;
 mod definition;
 mod error;
 mod layer;

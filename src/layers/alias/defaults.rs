@@ -1,0 +1,51 @@
+//! Checks the defaults of arguments against the input schema of their tool.
+
+use std::sync::Arc;
+
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::arguments::{Arguments, first_of};
+use crate::{message::Refusal, schema::InputSchema};
+
+/// Keywords whose values the schemas of arguments can refer to.
+const DEFINING: [&str; 3] = ["$schema", "$defs", "definitions"];
+
+/// A default that the tool would reject.
+pub(super) struct InvalidDefault {
+    /// The original name of the argument.
+    pub(super) argument: String,
+    /// The JSON Pointer of the invalid part in the default. Empty for the default itself.
+    pub(super) path: String,
+    /// A description of the violation, without the default, which may be secret.
+    pub(super) violation: String,
+}
+
+/// Returns the defaults that violate the schemas of their arguments. Ignores keywords that apply to
+/// all arguments together, because a default is only one of them.
+pub(super) fn invalid(schema: &JsonObject, arguments: &Arguments) -> Vec<InvalidDefault> {
+    let declared = schema.get("properties").and_then(Value::as_object);
+    let (mut defaults, mut properties) = (JsonObject::new(), JsonObject::new());
+    for argument in arguments.iter() {
+        let name = &argument.original;
+        let property = declared.and_then(|declared| declared.get(name));
+        if let (Some(default), Some(property)) = (&argument.default, property) {
+            defaults.insert(name.clone(), default.clone());
+            properties.insert(name.clone(), property.clone());
+        }
+    }
+    if defaults.is_empty() {
+        return Vec::new();
+    }
+    let defining = DEFINING.iter().filter_map(|key| schema.get_key_value(*key));
+    let mut reduced: JsonObject =
+        defining.map(|(key, value)| (key.clone(), value.clone())).collect();
+    reduced.insert("properties".to_owned(), Value::Object(properties));
+    let checked = InputSchema::new(Arc::new(reduced)).check("", &Value::Object(defaults), drop);
+    let Err(Refusal::InvalidArguments { violations, .. }) = checked else { return Vec::new() };
+    let invalid = violations.into_iter().filter_map(|violation| {
+        let (argument, path) = first_of(&violation.path)?;
+        Some(InvalidDefault { argument, path: path.to_owned(), violation: violation.message })
+    });
+    invalid.collect()
+}
