@@ -25,7 +25,7 @@ use axum::{
 use mcp_composite::config::Gateway;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::{
     guard::Guard,
@@ -80,6 +80,10 @@ pub(crate) struct PageState {
     pages: Arc<Semaphore>,
     /// Held while the backends are asked for their tools.
     listing: tokio::sync::Mutex<()>,
+    /// The budgets that were read last; `Value::Null` before, and for a recording.
+    budgets: watch::Sender<Value>,
+    /// Notified when a page was opened.
+    opened: Notify,
 }
 
 enum Source {
@@ -146,7 +150,7 @@ impl Page {
     /// Returns an error if the runtime cannot use the socket.
     pub(crate) async fn serve(self, shown: PageState) -> io::Result<Infallible> {
         let listener = Listener::from_std(self.listener, LIMITS)?;
-        let guard = self.guard;
+        let (guard, shown) = (self.guard, Arc::new(shown));
         let mut app = Router::new()
             .route("/api/about", get(about))
             .route("/api/catalog", get(catalog))
@@ -158,7 +162,11 @@ impl Page {
             app = app.route(path, get(async move || ([(CONTENT_TYPE, kind)], text)));
         }
         let guarded = middleware::from_fn(move |request, next| guard.check(request, next));
-        Ok(listener.serve_forever(app.layer(guarded).with_state(Arc::new(shown))).await)
+        let app = app.layer(guarded).with_state(shown.clone());
+        tokio::select! {
+            never = listener.serve_forever(app) => Ok(never),
+            never = stream::poll_budgets(&shown) => Ok(never),
+        }
     }
 }
 
@@ -181,12 +189,14 @@ impl PageState {
             instance: format!("{:016x}", fastrand::u64(..)),
             pages: Arc::new(Semaphore::new(MAX_PAGES)),
             listing: tokio::sync::Mutex::default(),
+            budgets: watch::Sender::default(),
+            opened: Notify::new(),
         }
     }
 
     /// Returns the budgets, or `Value::Null` for a recording. Returns `None` if a store does not
     /// answer.
-    async fn budgets(&self) -> Option<Value> {
+    async fn read_budgets(&self) -> Option<Value> {
         match &self.source {
             Source::Live(gateway) => Some(self.redacted.json(budgets::budgets(gateway).await?)),
             Source::Recording { .. } => Some(Value::Null),
@@ -253,7 +263,7 @@ async fn backends(State(shown): App) -> Response {
 
 /// Returns the budgets, or `null` for a recording.
 async fn budgets(State(shown): App) -> Response {
-    match shown.budgets().await {
+    match shown.read_budgets().await {
         Some(budgets) => json_response(&budgets),
         None => (StatusCode::GATEWAY_TIMEOUT, "a budget store did not answer\n").into_response(),
     }

@@ -15,14 +15,14 @@ use mcp_composite::config::Config;
 use serde_json::{Value, json};
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
-    time::{Interval, MissedTickBehavior},
+    time::sleep,
 };
 
 use super::{App, PageState};
 
 /// The minimum time between two events, in which changes are collected.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The time between two checks whether the usage of budgets has changed.
+/// The time between two checks whether the usage of budgets has changed, for all pages together.
 const BUDGET_PAUSE: Duration = Duration::from_secs(2);
 
 /// A page that is open.
@@ -35,10 +35,8 @@ struct Subscriber {
     config: watch::Receiver<Option<Arc<Config>>>,
     /// The version of the runs that were sent; `None` before the first event.
     sent: Option<u64>,
-    /// Ticks when the budgets are due to be checked.
-    budgets_due: Interval,
-    /// The budgets that were sent last; `Value::Null` before.
-    budgets: Value,
+    /// The budgets, which all pages share.
+    budgets: watch::Receiver<Value>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -49,16 +47,37 @@ pub(super) async fn events(State(shown): App) -> Response {
     };
     let (version, mut config) = (shown.runs.subscribe(), shown.observed.config());
     config.mark_unchanged();
-    let mut budgets_due = tokio::time::interval(BUDGET_PAUSE);
-    budgets_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (sent, budgets) = (None, Value::Null);
-    let subscriber =
-        Subscriber { shown, version, config, sent, budgets_due, budgets, _permit: permit };
+    let mut budgets = shown.budgets.subscribe();
+    if !budgets.borrow().is_null() {
+        budgets.mark_changed();
+    }
+    shown.opened.notify_one();
+    let subscriber = Subscriber { shown, version, config, sent: None, budgets, _permit: permit };
     let events = stream::unfold(subscriber, |mut subscriber| async move {
         let event = subscriber.next().await?;
         Some((Ok::<_, Infallible>(event), subscriber))
     });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+/// Reads the budgets from their stores while pages are open, once for all pages.
+pub(super) async fn poll_budgets(shown: &PageState) -> Infallible {
+    loop {
+        if shown.budgets.receiver_count() == 0 {
+            shown.opened.notified().await;
+        }
+        if let Some(budgets) = shown.read_budgets().await {
+            shown.budgets.send_if_modified(|current| {
+                let is_new = *current != budgets;
+                *current = budgets;
+                is_new
+            });
+        }
+        tokio::select! {
+            () = sleep(BUDGET_PAUSE) => (),
+            () = shown.opened.notified() => (),
+        }
+    }
 }
 
 // === impl Subscriber ===
@@ -67,24 +86,19 @@ impl Subscriber {
     /// Returns the next event, or `None` if there are no further ones.
     async fn next(&mut self) -> Option<Event> {
         if self.sent.is_some() {
-            loop {
-                tokio::select! {
-                    changed = self.config.changed() => {
-                        changed.ok()?;
-                        return Some(Event::default().event("config").data("{}"));
-                    }
-                    changed = self.version.changed() => break changed.ok()?,
-                    _ = self.budgets_due.tick() => (),
+            tokio::select! {
+                changed = self.config.changed() => {
+                    changed.ok()?;
+                    return Some(Event::default().event("config").data("{}"));
                 }
-                if let Some(budgets) = self.shown.budgets().await
-                    && budgets != self.budgets
-                {
-                    let event = Event::default().event("budgets").data(budgets.to_string());
-                    self.budgets = budgets;
-                    return Some(event);
+                changed = self.budgets.changed() => {
+                    changed.ok()?;
+                    let budgets = self.budgets.borrow_and_update().to_string();
+                    return Some(Event::default().event("budgets").data(budgets));
                 }
+                changed = self.version.changed() => changed.ok()?,
             }
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
         self.version.mark_unchanged();
         let PageState { runs, redacted, instance, .. } = &*self.shown;
