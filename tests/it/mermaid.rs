@@ -391,22 +391,15 @@ async fn nested_run_of_an_evicted_run_does_not_evict_another() {
 #[cfg(feature = "config")]
 #[test]
 fn all_examples_are_drawn() {
-    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut count = 0;
-    for entry in std::fs::read_dir(examples).unwrap() {
-        let path = entry.unwrap().path();
-        let is_manifest = path.file_name().is_some_and(|name| name == "Cargo.toml");
-        if !is_manifest && path.extension().is_some_and(|extension| extension == "toml") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let config = mcp_composite::config::Config::from_toml_str_with_env(&text, |_| {
-                Some("x".to_owned())
-            });
-            let config = config.unwrap();
-            for composite in config.composite_tools() {
-                let chart = config.composite_layer().flowchart(composite.name()).unwrap();
-                check(&chart.to_string());
-                count += 1;
-            }
+    for (name, text) in crate::support::config_files("examples") {
+        let config =
+            mcp_composite::config::Config::from_toml_str_with_env(&text, |_| Some("x".to_owned()));
+        let config = config.unwrap_or_else(|error| panic!("{name}: {error}"));
+        for composite in config.composite_tools() {
+            let chart = config.composite_layer().flowchart(composite.name()).unwrap();
+            check(&chart.to_string());
+            count += 1;
         }
     }
     assert!(count > 5, "{count}");

@@ -19,19 +19,20 @@ use mcp_composite::{
     testing::{self, Answer, Server},
 };
 use rmcp::{
-    ClientHandler, ClientLifecycleMode, ClientServiceExt as _, ErrorData, RoleClient,
-    ServiceExt as _,
+    ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _,
     model::{
-        CallToolRequest, CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig,
-        ElicitRequestParams, ElicitResult, Implementation, ServerCapabilities, ServerConfig,
+        CallToolRequest, CallToolRequestParams, CallToolResult, ServerCapabilities, ServerConfig,
     },
-    service::{PeerRequestOptions, RequestContext},
+    service::PeerRequestOptions,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 
-use crate::{scripted::can_be_asked, support::until};
+use crate::{
+    scripted::can_be_asked,
+    support::{answering, until},
+};
 
 /// Records each event as a line.
 #[derive(Default)]
@@ -348,24 +349,6 @@ async fn suspended_run_is_not_reported_as_dropped() {
     assert!(!notes.lines().iter().any(|line| line.contains("dropped")));
 }
 
-/// An older client whose person never answers.
-struct Thinks;
-
-impl ClientHandler for Thinks {
-    fn get_info(&self) -> ClientConfig {
-        let abilities = ClientCapabilities::builder().enable_elicitation().build();
-        ClientConfig::new(abilities, Implementation::new("thinks", "0"))
-    }
-
-    async fn create_elicitation(
-        &self,
-        _: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ElicitResult, ErrorData> {
-        future::pending().await
-    }
-}
-
 #[tokio::test]
 async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
     let notes = Arc::new(Notes::default());
@@ -376,7 +359,9 @@ async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
     let (near, far) = tokio::io::duplex(1 << 16);
     let mut serving = JoinSet::new();
     serving.spawn(async move { server.serve(near).await.unwrap().waiting().await.unwrap() });
-    let client = Thinks.serve_with_lifecycle(far, ClientLifecycleMode::Initialize).await.unwrap();
+    // An older client, whose user never answers.
+    let client = answering(|_| future::pending());
+    let client = client.serve_with_lifecycle(far, ClientLifecycleMode::Initialize).await.unwrap();
 
     let call = CallToolRequest::new(CallToolRequestParams::new("outer"));
     let options = PeerRequestOptions::no_options();

@@ -54,6 +54,9 @@ pub(crate) struct Human {
     pub(crate) log: Log,
 }
 
+/// A client with a user, whose answers to questions are those of a function.
+struct Answering<F>(F);
+
 /// The lifecycle of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
@@ -72,6 +75,30 @@ pub(crate) struct Connection {
 /// All logs while this value lives.
 #[derive(Clone, Default)]
 pub(crate) struct Logged(Arc<Mutex<Vec<u8>>>);
+
+/// Returns a client with a user, who answers each question like `answer`.
+pub(crate) fn answering<F, R>(answer: F) -> impl ClientHandler
+where
+    F: Fn(ElicitRequestParams) -> R + Send + Sync + 'static,
+    R: Future<Output = ElicitResult> + Send + 'static,
+{
+    Answering(answer)
+}
+
+/// Returns the configuration files in a folder of the package, each with its name and text.
+#[cfg(feature = "config")]
+pub(crate) fn config_files(folder: &str) -> Vec<(String, String)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.ends_with(".toml") && name != "Cargo.toml" {
+            files.push((name, std::fs::read_to_string(path).unwrap()));
+        }
+    }
+    files
+}
 
 pub(crate) async fn connect(server: impl ServerHandler, era: Era) -> Connection {
     let (near, far) = tokio::io::duplex(1 << 16);
@@ -623,6 +650,29 @@ impl Hung {
     pub(crate) async fn ended(self) {
         soon(self.cancellation.cancelled()).await;
         assert!(soon(self.dropped).await.is_err(), "nothing is ever sent");
+    }
+}
+
+// === impl Answering ===
+
+impl<F, R> ClientHandler for Answering<F>
+where
+    F: Fn(ElicitRequestParams) -> R + Send + Sync + 'static,
+    R: Future<Output = ElicitResult> + Send + 'static,
+{
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(
+            ClientCapabilities::builder().enable_elicitation().build(),
+            Implementation::new("answering", "0"),
+        )
+    }
+
+    async fn create_elicitation(
+        &self,
+        asked: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        Ok((self.0)(asked).await)
     }
 }
 

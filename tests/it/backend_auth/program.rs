@@ -1,14 +1,13 @@
 //! The program, which exchanges the tokens of its callers.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+};
 
 use rmcp::{
-    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient,
-    model::{
-        CallToolRequestParams, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
-        ElicitationAction, Implementation,
-    },
-    service::{RequestContext, RunningService},
+    ClientLifecycleMode, ClientServiceExt, Peer, RoleClient,
+    model::{CallToolRequestParams, ElicitRequestParams, ElicitResult, ElicitationAction},
     transport::{
         StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
     },
@@ -21,15 +20,11 @@ use super::{
 };
 use crate::{
     authentication::{ALICE, BOB, Program, TOKENS, answer},
-    support::{Era, soon, until},
+    support::{Era, answering, soon, until},
 };
 
-/// A client with a user, who answers each question with a name.
-struct Person {
-    name: &'static str,
-    /// The questions.
-    asked: Arc<Mutex<Vec<String>>>,
-}
+/// The questions that a user was asked.
+type Questions = Arc<Mutex<Vec<String>>>;
 
 /// Returns a file with a backend whose tokens are exchanged, and composites that call it.
 fn file(issuer: &Issuer, backend: &Protected, more: &str) -> String {
@@ -116,24 +111,14 @@ async fn reload_keeps_the_connections_of_an_unchanged_backend() {
     assert!(tokens.iter().all(Option::is_some));
 }
 
-impl ClientHandler for Person {
-    fn get_info(&self) -> ClientConfig {
-        let capabilities = ClientCapabilities::builder().enable_elicitation().build();
-        ClientConfig::new(capabilities, Implementation::new("person", "0"))
-    }
-
-    async fn create_elicitation(
-        &self,
-        asked: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ElicitResult, ErrorData> {
-        let ElicitRequestParams::FormElicitationParams { message, .. } = asked else {
-            panic!("{asked:?}");
-        };
-        self.asked.lock().unwrap().push(message);
-        let content = json!({ "name": format!("I am {}", self.name) });
-        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
-    }
+/// Answers a question with a name.
+fn answer_with(name: &str, question: ElicitRequestParams, asked: &Questions) -> ElicitResult {
+    let ElicitRequestParams::FormElicitationParams { message, .. } = question else {
+        panic!("{question:?}");
+    };
+    asked.lock().unwrap().push(message);
+    let content = json!({ "name": format!("I am {name}") });
+    ElicitResult::new(ElicitationAction::Accept).with_content(content)
 }
 
 #[tokio::test]
@@ -141,28 +126,30 @@ async fn question_of_a_backend_is_asked_of_the_caller_of_the_request() {
     let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Legacy, true).await);
     let program = Program::start(&file(&issuer, &backend, ""), "127.0.0.1:0").await;
     until(async || call(&program, ALICE, "docs_whoami").await.contains("alice-")).await;
-    let connect = async |name: &'static str, token: &str| {
+    let asked: [Questions; 2] = Default::default();
+    let connect = async |name: &'static str, token: &str, asked: &Questions| {
         let config = StreamableHttpClientTransportConfig::with_uri(program.url.clone());
         let transport = StreamableHttpClientTransport::from_config(config.auth_header(token));
-        let person = Person { name, asked: Arc::default() };
+        let asked = asked.clone();
+        let person = answering(move |question| ready(answer_with(name, question, &asked)));
         let lifecycle = ClientLifecycleMode::Initialize;
         soon(person.serve_with_lifecycle(transport, lifecycle)).await.unwrap()
     };
-    let (alice, bob) = (connect("alice", ALICE).await, connect("bob", BOB).await);
-    let ask = async |client: &RunningService<RoleClient, Person>| {
+    let alice = connect("alice", ALICE, &asked[0]).await;
+    let bob = connect("bob", BOB, &asked[1]).await;
+    let ask = async |client: &Peer<RoleClient>| {
         let result = soon(client.call_tool(CallToolRequestParams::new("docs_ask"))).await.unwrap();
         result.content[0].as_text().unwrap().text.clone()
     };
     for _ in 0..20 {
-        let (of_alice, of_bob) = tokio::join!(ask(&alice), ask(&bob));
+        let (of_alice, of_bob) = tokio::join!(ask(alice.peer()), ask(bob.peer()));
         for (answer, name, other) in [(of_alice, "alice", "bob"), (of_bob, "bob", "alice")] {
             assert!(answer.starts_with(&format!("[\"{name}-")), "{answer}");
             assert!(answer.contains(&format!("I am {name}")), "{answer}");
             assert!(!answer.contains(other), "{answer}");
         }
     }
-    for client in [&alice, &bob] {
-        let Person { name, asked } = client.service();
+    for (name, asked) in [("alice", &asked[0]), ("bob", &asked[1])] {
         let asked = asked.lock().unwrap();
         assert_eq!(asked.len(), 20);
         assert!(asked.iter().all(|message| message.starts_with(name)), "{name}: {asked:?}");

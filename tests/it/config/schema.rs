@@ -7,6 +7,7 @@ use mcp_composite::config::Config;
 use serde_json::Value;
 
 use super::documents;
+use crate::support::config_files;
 
 /// Returns the errors that an editor shows for a file.
 fn wrong(schema: &Validator, text: &str) -> Vec<String> {
@@ -20,20 +21,13 @@ fn schema() -> Validator {
 
 #[test]
 fn valid_files_conform_to_the_schema() {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files: Vec<(String, String)> = Vec::new();
-    for folder in ["tests/configs", "tests/configs/include", "examples", "examples/replicas"] {
-        for entry in fs::read_dir(package.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_str().unwrap();
-            if name.ends_with(".toml")
-                && name != "Cargo.toml"
-                && (folder.starts_with("examples") || name.starts_with("valid"))
-            {
-                files.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
+    let folders = ["tests/configs", "tests/configs/include", "examples", "examples/replicas"];
+    let files = folders.into_iter().flat_map(|folder| {
+        let is_valid =
+            move |name: &str| folder.starts_with("examples") || name.starts_with("valid");
+        config_files(folder).into_iter().filter(move |(name, _)| is_valid(name))
+    });
+    let mut files: Vec<_> = files.collect();
     assert!(files.len() > 5, "{files:?}");
     files.extend(documents::files());
     let schema = schema();

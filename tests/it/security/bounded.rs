@@ -18,15 +18,12 @@ use mcp_composite::{
     store::MemoryStore,
     testing::{self, Answer, Person, Server},
 };
-use rmcp::{
-    ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt, model::*,
-    service::RequestContext,
-};
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt, model::*, service::RequestContext};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tower::Layer;
 
-use crate::support::{question, soon, tool};
+use crate::support::{answering, question, soon, tool};
 
 /// Returns this many nested arrays.
 fn nested(levels: usize) -> Value {
@@ -49,28 +46,15 @@ impl Asked {
     fn all(&self) -> usize {
         self.0.all.load(Ordering::Relaxed)
     }
-}
 
-impl ClientHandler for Asked {
-    fn get_info(&self) -> ClientConfig {
-        ClientConfig::new(
-            ClientCapabilities::builder().enable_elicitation().build(),
-            Implementation::new("asked", "0"),
-        )
-    }
-
-    async fn create_elicitation(
-        &self,
-        _: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ElicitResult, ErrorData> {
+    async fn accept(self) -> ElicitResult {
         let Count { all, now, peak } = &*self.0;
         all.fetch_add(1, Ordering::Relaxed);
         peak.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         // The time to read the question.
         tokio::time::sleep(Duration::from_millis(1)).await;
         now.fetch_sub(1, Ordering::Relaxed);
-        Ok(ElicitResult::new(ElicitationAction::Accept))
+        ElicitResult::new(ElicitationAction::Accept)
     }
 }
 
@@ -79,7 +63,8 @@ async fn call_as(person: &Asked, server: impl ServerHandler) -> Result<Value, St
     let (near, far) = tokio::io::duplex(1 << 16);
     let mut serving = JoinSet::new();
     serving.spawn(async move { drop(server.serve(near).await.unwrap().waiting().await) });
-    let client = person.clone().serve(far).await.unwrap();
+    let person = person.clone();
+    let client = answering(move |_| person.clone().accept()).serve(far).await.unwrap();
     let answer = soon(client.call_tool(CallToolRequestParams::new("look"))).await;
     answer.map(|result| serde_json::to_value(result).unwrap()).map_err(|error| error.to_string())
 }
