@@ -7,7 +7,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 #[cfg(feature = "config")]
 use super::strategy::{Fallback, Race};
 #[cfg(feature = "config")]
-use super::{error::Segment, step::ToolCall};
+use super::{error::Segment, tool_call::ToolCall};
 use super::{
     step::Step,
     strategy::{FanOut, Pipeline, Strategy, Target, Workflow},

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::{
     definition::CompositeTool,
     output::{Output, OutputProperty, PropertySource},
-    step::{OnError, Retry, Step, encode_optional},
+    step::{OnError, Retry, Step},
     strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Success, Target, Workflow},
+    tool_call::encode_optional,
 };
 use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
 

@@ -329,6 +329,7 @@ mod service;
 mod step;
 mod strategy;
 mod target_call;
+mod tool_call;
 
 #[cfg(feature = "config")]
 pub(crate) use self::error::DisplayPath;
@@ -348,11 +349,12 @@ pub use self::{
     service::{Composite, ResponseFuture},
     step::{
         Action, Case, ComputedValue, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Stop,
-        Switch, Then, ToolCall,
+        Switch, Then,
     },
     strategy::{
         BranchOrder, Fallback, FanOut, Labels, Pipeline, Race, Strategy, Success, Target, Workflow,
     },
+    tool_call::ToolCall,
 };
 pub use crate::{
     engine::{limits::CallLimits, plan::OnRefusal},

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     output::Output,
-    step::{Retry, Step, ToolCall},
+    step::{Retry, Step},
+    tool_call::ToolCall,
 };
 use crate::named::named;
 

@@ -7,7 +7,7 @@
 //!
 //! Suggested reading order:
 //!
-//! - The definition of a plan: `action` and `plan` (with `step_set`).
+//! - The definition of a plan: `action` (with `call_site`) and `plan` (with `step_set`).
 //! - The outcomes of steps: `record`, `outcome`, `step_output` (the stored parts of tool results),
 //!   `parsed_text` (outputs parsed from texts) and `preserved_outputs` (step outputs for the report
 //!   of a failed run).
@@ -29,6 +29,7 @@
 mod action;
 mod attempts;
 mod branches;
+mod call_site;
 pub(crate) mod caller;
 mod expression_data;
 mod for_each;

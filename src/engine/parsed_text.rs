@@ -7,7 +7,7 @@ use rmcp::model::CallToolResult;
 use serde_json::{Map, Value};
 
 use super::{
-    action::Parse,
+    call_site::Parse,
     outcome::{ErrorKind, Outcome, Status, StepError},
     scope::Scope,
     step_output::{output_text, output_texts},

@@ -5,10 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 
 pub use super::action::OnRefusal;
-pub(crate) use super::action::{
-    Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, Parse, Switch,
-};
+pub(crate) use super::action::{Action, EarlyEnd, Elicitation, EndForm, ForEach, Switch};
 pub(crate) use super::branches::SpawnHint;
+pub(crate) use super::call_site::{Arguments, CallSite, Parse};
 use super::output::{Output, placed};
 pub(crate) use super::step_set::StepSet;
 use crate::{

@@ -5,8 +5,8 @@ use foldhash::HashMap;
 
 use crate::{
     composite::{
-        step::ToolCall,
         strategy::{BranchOrder, Labels, Success},
+        tool_call::ToolCall,
     },
     engine::plan::Plan,
 };

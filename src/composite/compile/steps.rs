@@ -21,8 +21,8 @@ use crate::{
         output::Output,
         step::{
             Action, ComputedValue, ForEach, OnError, Otherwise, STEP_TIMEOUT, Step, Switch, Then,
-            ToolCall,
         },
+        tool_call::ToolCall,
     },
     engine::plan::{
         self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, Plan, SpawnHint, StepSet, Stop,

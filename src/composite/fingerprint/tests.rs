@@ -7,9 +7,8 @@ use crate::{
     composite::{
         BranchOrder, JsonType, Labels, OnLimit, Then, Trace,
         compile::Program,
-        step::{
-            Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Stop, Switch, ToolCall,
-        },
+        step::{Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Stop, Switch},
+        tool_call::ToolCall,
     },
     engine::plan::{OnRefusal, Parse},
 };

@@ -1,0 +1,107 @@
+//! The calls of tools in steps and targets.
+
+use serde_json::{Value, json};
+
+use crate::engine::plan::Parse;
+
+/// A tool call: the name of a tool and its arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCall {
+    /// The name of the tool as clients see it, such as `backend/tool`, or the name of another
+    /// composite.
+    pub(crate) tool: String,
+    /// Whether to call the tool of the inner service even if a composite of the layer has the same
+    /// name.
+    pub(crate) behind: bool,
+    /// The arguments of the call, such as `{ q = "$input.query" }`. If `None`, a step passes no
+    /// arguments, and a target passes the arguments of the composite.
+    pub(crate) arguments: Option<Value>,
+    /// The format in which the tool result is parsed if it consists only of text.
+    pub(crate) parse: Option<Parse>,
+}
+
+// === impl ToolCall ===
+
+impl ToolCall {
+    /// The `type` of a step in configuration files if the step calls a tool.
+    pub(crate) const TYPE: &'static str = "tool";
+
+    /// Creates a call of `tool` without arguments.
+    ///
+    /// If the layer has a composite with the name `tool`, this composite is called, even if the
+    /// inner service has a tool with the same name.
+    pub fn new(tool: impl Into<String>) -> Self {
+        Self { tool: tool.into(), behind: false, arguments: None, parse: None }
+    }
+
+    /// Creates a call like [`new`](Self::new), but always calls the tool of the inner service, even
+    /// if a composite has the same name.
+    pub fn behind(tool: impl Into<String>) -> Self {
+        Self { behind: true, ..Self::new(tool) }
+    }
+
+    /// Sets the arguments of the call. This is an object whose strings can be [references and
+    /// templates](crate::expr).
+    #[must_use]
+    pub fn arguments(mut self, arguments: Value) -> Self {
+        self.arguments = Some(arguments);
+        self
+    }
+
+    /// If the tool result contains only text, parses the text as JSON. The parsed value becomes the
+    /// output of the step, so that other steps can refer to parts of it. If the text is not valid
+    /// JSON, the step fails.
+    ///
+    /// If the result has several texts, each of which is JSON, the output is an array of their
+    /// values.
+    #[must_use]
+    pub const fn parse_json(mut self) -> Self {
+        self.parse = Some(Parse::Json);
+        self
+    }
+
+    /// Parses the result as comma-separated values (RFC 4180) if its only content is text. The
+    /// first line contains the names of the columns. The output of the step is an array with an
+    /// object for each further line, whose members are texts.
+    ///
+    /// The step fails if a line does not have a field for each column, or if a name is not unique.
+    #[must_use]
+    pub const fn parse_csv(mut self) -> Self {
+        self.parse = Some(Parse::Csv);
+        self
+    }
+
+    /// Encodes all settings of the call as JSON. The encoded settings are part of the composite's
+    /// fingerprint.
+    pub(super) fn encode(&self) -> Value {
+        let Self { tool, behind, arguments, parse } = self;
+        json!({
+            "tool": tool,
+            "behind": behind,
+            "arguments": encode_optional(arguments.as_ref()),
+            // A boolean if possible, as in earlier fingerprints.
+            "parse_json": match parse {
+                None => json!(false),
+                Some(Parse::Json) => json!(true),
+                Some(other) => other.name().into(),
+            },
+        })
+    }
+}
+
+impl From<&str> for ToolCall {
+    fn from(tool: &str) -> Self {
+        Self::new(tool)
+    }
+}
+
+impl From<String> for ToolCall {
+    fn from(tool: String) -> Self {
+        Self::new(tool)
+    }
+}
+
+/// Encodes an optional JSON value so that `None` and `Some(Value::Null)` have different encodings.
+pub(super) fn encode_optional(value: Option<&Value>) -> Value {
+    value.map(|value| json!([value])).unwrap_or_default()
+}
