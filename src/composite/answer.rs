@@ -261,13 +261,23 @@ fn steps(
     scope: &Scope,
     limit: Option<&LimitEnd>,
 ) -> CallToolResult {
-    if let Some(stopped) = stopped(compiled, state) {
-        return stopped.unwrap_or_else(|why| failed(compiled, report, state, why));
+    let result =
+        stopped(compiled, state).unwrap_or_else(|| output_of_steps(compiled, state, scope, limit));
+    let mut result = result.unwrap_or_else(|why| failed(compiled, report, state, why));
+    if compiled.plan.grace().is_some() {
+        result.content.extend(failed_finals(compiled, state).map(ContentBlock::text));
     }
-    match output_of_steps(compiled, state, scope, limit) {
-        Ok(result) => result,
-        Err(why) => failed(compiled, report, state, why),
-    }
+    result
+}
+
+/// Returns a text for each finally step that has failed. The failure does not change the outcome of
+/// the run.
+fn failed_finals(compiled: &Compiled, state: &RunState) -> impl Iterator<Item = String> {
+    let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
+    outcomes
+        .filter_map(|(step, outcome)| Some((step, outcome.as_ref()?)))
+        .filter(|(step, outcome)| step.is_final() && outcome.has_failed())
+        .map(|(step, outcome)| failure_text("finally step", step, outcome))
 }
 
 /// Returns the result of the run if a [stop](plan::Action::Stop) step ended it. If the stop step
@@ -300,7 +310,7 @@ fn output_of_steps(
     }
     if let Some(limit) = limit {
         let told = limit.message();
-        if state.last_completed().is_none() {
+        if state.last_completed(&compiled.plan).is_none() {
             return Err(format!("{told}; no step has completed"));
         }
         if compiled.on_limit == OnLimit::Fail {
@@ -321,11 +331,12 @@ fn output_of_steps(
     };
     // An output block may use the default results of failed steps.
     let stands_in = |(step, outcome): (&Step, &Option<Outcome>)| {
-        step.default_results.is_some()
+        step.is_final()
+            || step.default_results.is_some()
             || outcome.as_ref().is_none_or(|outcome| !outcome.has_failed())
     };
     let has_output = matches!(compiled.plan.answer, plan::RunOutput::Output(_));
-    if state.last_completed().is_none()
+    if state.last_completed(&compiled.plan).is_none()
         && let Some(failures) = failures(compiled, state)
         && !(has_output && compiled.plan.steps().iter().zip(&state.outcomes).all(stands_in))
     {
@@ -347,7 +358,8 @@ fn output_of_steps(
         }
         result
     } else {
-        let last = state.last_completed().and_then(|step| state.outcomes[step].as_mut());
+        let last =
+            state.last_completed(&compiled.plan).and_then(|step| state.outcomes[step].as_mut());
         let Some(last) = last else {
             return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
         };
@@ -495,7 +507,9 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     if !state.timed_out {
         return None;
     }
-    let late = |&step: &usize| outcome(step).is_some_and(|it| it.status == Status::TimedOut);
+    let late = |&step: &usize| {
+        !plan.is_final(step) && outcome(step).is_some_and(|it| it.status == Status::TimedOut)
+    };
     let late = (0..plan.steps().len()).filter(late);
     let late: Vec<_> = late.map(|step| format!("`{}`", plan.steps()[step].id)).collect();
     let timeout = compiled.timeout;
@@ -508,7 +522,7 @@ fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     let mut failures: Vec<_> = outcomes
         .filter_map(|(step, outcome)| Some((step, outcome.as_ref()?)))
-        .filter(|(_, outcome)| outcome.has_failed())
+        .filter(|(step, outcome)| !step.is_final() && outcome.has_failed())
         .map(|(step, outcome)| failure_text("step", step, outcome))
         .collect();
     if let Some(more @ 1..) = failures.len().checked_sub(MAX_NAMED_STEPS) {

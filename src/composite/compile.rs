@@ -3,6 +3,8 @@
 mod arguments;
 mod elicitation;
 mod fan_out;
+mod finals;
+mod loops;
 mod mistakes;
 mod output;
 mod parts;

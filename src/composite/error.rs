@@ -82,6 +82,21 @@ pub enum DefinitionErrorKind {
         /// The maximum number of steps.
         max: usize,
     },
+    /// All steps are finally steps.
+    #[error("no steps: expected at least one that is not a `finally` step")]
+    OnlyFinally,
+    /// A step of a pipeline follows a finally step.
+    #[error("this step follows the `finally` step `{finally}`: move it before that step")]
+    AfterFinally {
+        /// The finally step.
+        finally: String,
+    },
+    /// A step needs a finally step, which runs after it.
+    #[error("`{finally}` is a `finally` step, which runs after this step")]
+    NeedsFinally {
+        /// The finally step.
+        finally: String,
+    },
     /// A switch has no cases.
     #[error("no cases: expected at least one")]
     NoCases,
@@ -127,6 +142,22 @@ pub enum DefinitionErrorKind {
     IllegalItemVar {
         /// The illegal variable name.
         name: String,
+    },
+    /// A reference in a repeated call to the previous iteration, which the first iteration lacks.
+    #[error("`{reference}` is absent in the first iteration: write `{near}`")]
+    AbsentLast {
+        /// The reference as written.
+        reference: String,
+        /// The reference with a fallback, as a suggestion.
+        near: String,
+    },
+    /// The factor of a growing delay is out of bounds.
+    #[error("`backoff` is {factor}: expected a factor from 1 to {max}")]
+    Backoff {
+        /// The factor.
+        factor: String,
+        /// The maximum.
+        max: u32,
     },
     /// A reference uses the output of a step that may be skipped or may fail, and the referenced
     /// value would then be missing. Either the step has no default results, or they do not contain

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     definition::CompositeTool,
+    finally::Finally,
     output::{Output, OutputProperty, PropertySource},
     step::{OnError, Retry, Step},
     strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Success, Target, Workflow},
@@ -96,8 +97,9 @@ fn target(target: &Target) -> Value {
 }
 
 fn step(step: &Step) -> Value {
-    let Step { id, action, depends_on, condition, timeout, on_error, default_results } = step;
-    json!({
+    let Step { id, action, depends_on, condition, timeout, on_error, default_results, finally } =
+        step;
+    let mut encoded = json!({
         "id": id,
         "action": [action.name(), action.encode()],
         "depends_on": depends_on,
@@ -105,7 +107,12 @@ fn step(step: &Step) -> Value {
         "timeout": timeout.map(duration),
         "on_error": self::on_error(*on_error),
         "default_results": encode_optional(default_results.as_ref()),
-    })
+    });
+    // Other steps keep the fingerprint that they had before finally steps existed.
+    if let Some(Finally { grace }) = finally {
+        encoded["finally"] = duration(*grace);
+    }
+    encoded
 }
 
 fn on_error(on_error: OnError) -> Value {

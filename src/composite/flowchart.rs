@@ -85,7 +85,7 @@ impl Drawn<'_> {
         }
         lines.extend(step.action.notes());
         let shape = match &step.action {
-            Action::ForEach(_) => Shape::Loop,
+            Action::Loop(_) => Shape::Loop,
             Action::Switch(_) => Shape::Switch,
             Action::Elicit(_) => Shape::Question,
             Action::Stop(_) => Shape::Stop,
@@ -94,6 +94,9 @@ impl Drawn<'_> {
         };
         if let Some(condition) = &step.condition {
             lines.push(format!("if {condition}"));
+        }
+        if step.is_final() {
+            lines.push("finally".to_owned());
         }
         if let Some(retry) = &step.retry {
             lines.push(format!("retried {} times at most", retry.count));

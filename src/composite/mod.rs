@@ -309,6 +309,7 @@ mod compile;
 mod definition;
 mod effect;
 mod error;
+mod finally;
 mod fingerprint;
 mod flowchart;
 mod form;
@@ -320,6 +321,7 @@ mod listing;
 mod output;
 mod plan;
 mod preview;
+mod repeat;
 mod report;
 mod resolve;
 mod rounds;
@@ -337,15 +339,17 @@ pub use self::{
     answer::{LIMIT, STEPS, TRACE},
     definition::{CompositeTool, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
+    finally::Finally,
     flowchart::UnknownComposite,
     form_error::FormError,
     layer::CompositeLayer,
     output::{JsonType, Output, OutputProperty},
     plan::Plan,
     preview::{
-        CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, Preview, StepPreview,
-        StopPreview, Wave,
+        CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, Preview, RepeatPreview,
+        StepPreview, StopPreview, Wave,
     },
+    repeat::Repeat,
     service::{Composite, ResponseFuture},
     step::{
         Action, Case, ComputedValue, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Stop,

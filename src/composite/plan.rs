@@ -6,7 +6,7 @@ use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject};
 use serde_json::Value;
 
 use super::{
-    answer::{OutputSchema, answer},
+    answer::OutputSchema,
     compile::Program,
     definition::CompositeTool,
     error::DefinitionErrors,
@@ -14,6 +14,7 @@ use super::{
     input::Input,
     preview::Preview,
     resolve,
+    run::{Ended, finish},
 };
 use crate::{
     engine::{
@@ -153,16 +154,13 @@ impl Plan {
         let mut run = Run::new(&compiled.plan, state, context, &scope, caller);
         let has_ended = run.begin_run();
         let run = if has_ended { run } else { run.wait_until_end().await };
-        let (state, watching) = run.into_parts();
-        let reached = state.limit();
         // The output schemas of the tools are not known to a plan.
         let advertised =
             if compiled.output_schema.is_some() { OutputSchema::Own } else { OutputSchema::None };
-        let result = answer(compiled, state, context, &scope, &advertised);
-        if let Some(mut watching) = watching {
-            watching.finish(&result, reached);
+        match finish(run, compiled, context, &scope, &advertised).await {
+            Ended::Result { result, .. } => Ok(result),
+            Ended::Asks(_) => Err(ErrorData::internal_error("no user can be asked", None)),
         }
-        Ok(result)
     }
 
     /// Returns a preview of the tool calls that a run would make with these arguments. No tool is

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 pub use crate::engine::preview::{
-    CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, StepPreview, StopPreview, Wave,
+    CallPreview, ConditionPreview, ElicitationPreview, LoopPreview, RepeatPreview, StepPreview,
+    StopPreview, Wave,
 };
 
 /// A preview of the tool calls that a composite would make with given arguments. It shows how a

@@ -20,7 +20,7 @@ use crate::{
         outcome::StepError,
         plan::{self, Arguments, CallSite, Elicitation, Plan, Step},
     },
-    expr::Use,
+    expr::{PathSegment, Use},
     message::Refusal,
     schema::{
         InputSchema,
@@ -275,7 +275,7 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
         for (is_first, used) in step.action.decisions() {
             // Only a reference that is the whole collection of a loop must have an array as its
             // value. A reference inside a literal array can have any value.
-            let is_collection = step.action.as_loop().is_some() && used.place.len() == 1;
+            let is_collection = used.place == [PathSegment::from("collection")];
             let schema = is_collection.then(|| json!({ "type": "array" }));
             needs.push(Need { used, certain: certain && is_first, schema });
         }
@@ -300,8 +300,8 @@ fn schema_of_tools<'t>(
     match compiled.answer {
         ResultForm::Branches { .. } => None,
         ResultForm::Steps { .. } => {
-            certain_last(compiled)?.action.as_call()?;
-            schemas.next_back().flatten()
+            let call = certain_last(compiled)?.action.as_call()?;
+            schemas.nth(call.site).flatten()
         }
         ResultForm::Winner => {
             let first = schemas.next().flatten();
@@ -310,13 +310,14 @@ fn schema_of_tools<'t>(
     }
 }
 
-/// Returns the last step of a pipeline or workflow. Returns `None` if a successful run may end
-/// without completing this step.
+/// Returns the last step of a pipeline or workflow that is not a finally step. Returns `None` if a
+/// successful run may end without completing this step.
 fn certain_last(compiled: &Compiled) -> Option<&Step> {
     let is_certain = |last: &&Step| {
         !last.may_be_skipped() && !compiled.plan.may_end_early() && !compiled.may_be_partial()
     };
-    compiled.plan.steps().last().filter(is_certain)
+    let mut steps = compiled.plan.steps().iter().rev();
+    steps.find(|step| !step.is_final()).filter(is_certain)
 }
 
 fn tool(
@@ -337,7 +338,7 @@ fn tool(
         (None, ResultForm::Branches { report: false, .. }) => None,
         (None, ResultForm::Steps { .. }) => of_tools.or_else(|| {
             let action = &certain_last(compiled)?.action;
-            let of_loop = action.as_loop().map(|_| schema::loop_schema());
+            let of_loop = action.as_loop().map(schema::loop_schema);
             let answer = |ask: &Elicitation| schema::answer_schema(ask.schema.schema());
             of_loop.or_else(|| action.as_elicitation().map(answer)).map(Arc::new)
         }),

@@ -10,7 +10,7 @@ use std::{
 
 use futures::{
     FutureExt,
-    future::{self, Either},
+    future::{self, BoxFuture, Either},
 };
 use rmcp::model::{CallToolRequestParams, CallToolResult, InputResponses, JsonObject};
 use tokio::{task::yield_now, time::Instant};
@@ -98,12 +98,15 @@ where
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let compiled = &program.composites[composite];
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
-        let scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
+        let mut scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
         let prepared = self.prepare(compiled, composite, arguments, state, context);
         let mut now = Instant::now();
         let is_long = now - scope.started > LONG;
         async move {
             let (state, targets) = prepared?;
+            if state.is_settled() {
+                scope = scope.of_finals(compiled.plan.grace().unwrap_or_default());
+            }
             // Yields to other tasks first, because the first steps coerce arguments for their
             // tools, which can take just as long again.
             if is_long {
@@ -114,16 +117,10 @@ where
             let mut run = Run::new_at(&compiled.plan, state, context, &scope, targets, now);
             let has_ended = run.begin_run();
             let run = if has_ended { run } else { run.wait_until_end().await };
-            let (state, watching) = run.into_parts();
-            if !state.asked.is_empty() {
-                return Ok(Ended::Asks(state));
+            if compiled.plan.grace().is_some() {
+                return Ok(finish(run, compiled, context, &scope, &advertised).await);
             }
-            let reached = state.limit();
-            let result = answer(compiled, state, context, &scope, &advertised);
-            if let Some(mut watching) = watching {
-                watching.finish(&result, reached);
-            }
-            Ok(Ended::Result { result, reached: reached.is_some() })
+            Ok(end(run, compiled, context, &scope, &advertised))
         }
     }
 
@@ -149,6 +146,49 @@ where
         let abilities = context.abilities();
         Ok((state, Targets { runner: self, composite, given, abilities, spare: None }))
     }
+}
+
+/// Runs the finally steps of a run whose other steps have ended, and returns the end of the run.
+///
+/// The future is boxed, so that runs without finally steps reserve no memory for it.
+pub(super) fn finish<'r, C: Caller + Send + 'r>(
+    run: Run<'r, C>,
+    compiled: &'r Compiled,
+    context: &'r Context,
+    scope: &'r Scope,
+    advertised: &'r OutputSchema,
+) -> BoxFuture<'r, Ended> {
+    let finished = async move {
+        let Some(grace) = compiled.plan.grace().filter(|_| run.has_finals_left()) else {
+            return end(run, compiled, context, scope, advertised);
+        };
+        let of_finals = scope.of_finals(grace);
+        let mut run = run.into_finals(&of_finals);
+        let has_ended = run.begin_run();
+        let run = if has_ended { run } else { run.wait_until_end().await };
+        end(run, compiled, context, scope, advertised)
+    };
+    finished.boxed()
+}
+
+/// Returns the end of a run: its result, or its open questions.
+pub(super) fn end<C: Caller>(
+    run: Run<'_, C>,
+    compiled: &Compiled,
+    context: &Context,
+    scope: &Scope,
+    advertised: &OutputSchema,
+) -> Ended {
+    let (state, watching) = run.into_parts();
+    if !state.asked.is_empty() {
+        return Ended::Asks(state);
+    }
+    let reached = state.limit();
+    let result = answer(compiled, state, context, scope, advertised);
+    if let Some(mut watching) = watching {
+        watching.finish(&result, reached);
+    }
+    Ended::Result { result, reached: reached.is_some() }
 }
 
 impl<S: Clone> Clone for Runner<S> {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::input::with_object_type;
 use crate::{
-    engine::plan::Arguments,
+    engine::plan::{Arguments, LoopPlan},
     expr::{PathSegment, Use},
     schema::{keywords, refs::resolve},
     suggest::nearest,
@@ -274,20 +274,24 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
 }
 
 /// Returns the schema of a loop's output.
-pub(super) fn loop_schema() -> JsonObject {
-    let count = json!({ "type": "integer" });
-    let iteration = json!({
+pub(super) fn loop_schema(each: &LoopPlan) -> JsonObject {
+    let mut iteration = json!({
         "type": "object",
         "properties": {
-            "index": count,
-            "item": {},
+            "index": { "type": "integer" },
             "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
             "output": {},
             "error": error_schema(),
         },
-        "required": ["index", "item", "status"],
+        "required": ["index", "status"],
     });
-    into_object(json!({
+    if each.as_repeat().is_some() {
+        return repeat_schema(&iteration);
+    }
+    iteration["properties"]["item"] = json!({});
+    iteration["required"] = json!(["index", "item", "status"]);
+    let count = json!({ "type": "integer" });
+    let mut schema = json!({
         "type": "object",
         "properties": {
             "iterations": { "type": "array", "items": iteration },
@@ -295,8 +299,28 @@ pub(super) fn loop_schema() -> JsonObject {
             "completed": count,
             "failed": count,
             "skipped": count,
+            "cancelled": count,
         },
         "required": ["iterations", "count", "completed", "failed"],
+    });
+    if each.ends_at_success() {
+        schema["properties"]["first_success"] = iteration;
+        schema["required"] = json!(["iterations", "count", "completed", "failed", "first_success"]);
+    }
+    into_object(schema)
+}
+
+/// Returns the schema of the output of a loop that ends when a condition holds. `iteration` is the
+/// schema of an iteration.
+fn repeat_schema(iteration: &Value) -> JsonObject {
+    into_object(json!({
+        "type": "object",
+        "properties": {
+            "last": {},
+            "iterations": { "type": "array", "items": iteration },
+            "count": { "type": "integer" },
+        },
+        "required": ["last", "iterations", "count"],
     }))
 }
 

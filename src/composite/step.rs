@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "config")]
 use super::error::Segment;
-use super::tool_call::ToolCall;
+use super::{finally::Finally, repeat::Repeat, tool_call::ToolCall};
 use crate::{engine::plan::OnRefusal, named::named};
 
 /// The default number of retries of a step.
@@ -65,6 +65,7 @@ pub struct Step {
     pub(crate) timeout: Option<Duration>,
     pub(crate) on_error: OnError,
     pub(crate) default_results: Option<Value>,
+    pub(crate) finally: Option<Finally>,
 }
 
 /// The action that a step performs.
@@ -75,6 +76,8 @@ pub enum Action {
     Tool(ToolCall),
     /// Calls a tool for each element of a collection.
     ForEach(ForEach),
+    /// Calls a tool until a condition holds.
+    Repeat(Repeat),
     /// Calls the tool of the first case whose condition is true.
     Switch(Switch),
     /// Asks the user of the client a question.
@@ -95,8 +98,10 @@ pub enum Action {
 /// - `iterations`: an array with an object for each element, in the order of the collection. Each
 ///   object has the members `index`, `item` and `status`, and either `output` or `error`.
 /// - `count`, `completed` and `failed`: the number of all elements, of completed elements, and of
-///   failed elements. If elements were skipped because of a limit, the member `skipped` is their
-///   number.
+///   failed elements. If elements were skipped or cancelled, because of a limit or at the first
+///   success, the members `skipped` and `cancelled` are their numbers.
+/// - `first_success`: the object of the element that succeeded, if the loop ends [at the first
+///   success](Self::stop_at_first_success)
 ///
 /// The [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step apply to
 /// each element separately. With [`OnError::Continue`], the loop completes even if some elements
@@ -108,6 +113,8 @@ pub struct ForEach {
     pub(crate) item_var: String,
     pub(crate) max_parallel: usize,
     pub(crate) max_iterations: usize,
+    pub(crate) delay: Duration,
+    pub(crate) first_success: bool,
 }
 
 /// A choice between several tool calls. The conditions of the cases are evaluated in order, and the
@@ -306,8 +313,8 @@ pub enum Then {
 
 impl Step {
     /// Creates a step with an id and an action. The action is the name of a tool, or a
-    /// [`ToolCall`], a [`ForEach`], a [`Switch`], an [`Elicitation`], a [`ComputedValue`] or a
-    /// [`Stop`].
+    /// [`ToolCall`], a [`ForEach`], a [`Repeat`], a [`Switch`], an [`Elicitation`], a
+    /// [`ComputedValue`] or a [`Stop`].
     ///
     /// The id identifies the step in references and in the trace. It consists of 1 to 64 letters,
     /// digits, `_` and `-`.
@@ -320,6 +327,7 @@ impl Step {
             timeout: None,
             on_error: OnError::default(),
             default_results: None,
+            finally: None,
         }
     }
 
@@ -346,7 +354,8 @@ impl Step {
     }
 
     /// Sets the timeout of each attempt to execute the step. In an elicitation step, sets the time
-    /// that the user has to answer. Defaults to 5 minutes.
+    /// that the user has to answer. In a step that [repeats](Repeat) a call, also limits the whole
+    /// step. Defaults to 5 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -370,6 +379,43 @@ impl Step {
         self.default_results = Some(output);
         self
     }
+
+    /// Makes this a finally step: it runs after all other steps have ended, whatever the outcome of
+    /// the run. Its [condition](Self::condition) can refer to the status of other steps, for
+    /// example to undo what they have done.
+    ///
+    /// The outcome of the run is decided before, so a finally step never changes it. If the step
+    /// fails, the result of the run has a text about it. Limits of the run do not apply to finally
+    /// steps. They do not run if the client cancels the call.
+    ///
+    /// Other steps cannot refer to a finally step. In a pipeline, finally steps are the last ones.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use mcp_composite::composite::{CompositeLayer, CompositeTool, Finally, Step, ToolCall};
+    /// use serde_json::json;
+    ///
+    /// let branch = json!({ "branch": "$steps.create.output.name" });
+    /// let release = CompositeTool::workflow(
+    ///     "release",
+    ///     "Creates a branch, and releases it",
+    ///     [
+    ///         Step::new("create", "create_branch"),
+    ///         Step::new("publish", ToolCall::new("publish").arguments(branch.clone())),
+    ///         Step::new("undo", ToolCall::new("delete_branch").arguments(branch))
+    ///             .condition("steps.create.status == 'completed' and steps.publish.status != 'completed'")
+    ///             .finally(Finally::new()),
+    ///     ],
+    /// );
+    ///
+    /// assert!(CompositeLayer::new([release]).is_ok());
+    /// ```
+    #[must_use]
+    pub const fn finally(mut self, finally: Finally) -> Self {
+        self.finally = Some(finally);
+        self
+    }
 }
 
 // === impl Action ===
@@ -381,6 +427,7 @@ impl Action {
         match self {
             Self::Tool(_) => ToolCall::TYPE,
             Self::ForEach(_) => ForEach::TYPE,
+            Self::Repeat(_) => Repeat::TYPE,
             Self::Switch(_) => Switch::TYPE,
             Self::Elicitation(_) => Elicitation::TYPE,
             Self::Value(_) => ComputedValue::TYPE,
@@ -396,15 +443,8 @@ impl Action {
     pub(super) fn encode(&self) -> Value {
         match self {
             Self::Tool(call) => call.encode(),
-            Self::ForEach(ForEach { collection, call, item_var, max_parallel, max_iterations }) => {
-                json!({
-                    "collection": collection,
-                    "call": call.encode(),
-                    "item_var": item_var,
-                    "max_parallel": max_parallel,
-                    "max_iterations": max_iterations,
-                })
-            }
+            Self::ForEach(each) => each.encode(),
+            Self::Repeat(repeat) => repeat.encode(),
             Self::Switch(Switch { cases, default }) => {
                 let case = |Case { when, call }: &Case| json!([when, call.encode()]);
                 json!({
@@ -436,7 +476,9 @@ impl Action {
     #[cfg(feature = "config")]
     pub(crate) fn calls_mut(&mut self) -> Vec<(Vec<Segment>, &mut ToolCall)> {
         match self {
-            Self::Tool(call) | Self::ForEach(ForEach { call, .. }) => vec![(Vec::new(), call)],
+            Self::Tool(call)
+            | Self::ForEach(ForEach { call, .. })
+            | Self::Repeat(Repeat { call, .. }) => vec![(Vec::new(), call)],
             Self::Switch(switch) => switch.calls_mut().collect(),
             Self::Elicitation(_) | Self::Value(_) | Self::Stop(_) => Vec::new(),
         }
@@ -452,6 +494,12 @@ impl<C: Into<ToolCall>> From<C> for Action {
 impl From<ForEach> for Action {
     fn from(each: ForEach) -> Self {
         Self::ForEach(each)
+    }
+}
+
+impl From<Repeat> for Action {
+    fn from(repeat: Repeat) -> Self {
+        Self::Repeat(repeat)
     }
 }
 
@@ -496,6 +544,8 @@ impl ForEach {
             item_var: ITEM.to_owned(),
             max_parallel: LOOP_PARALLEL,
             max_iterations: ITERATIONS,
+            delay: Duration::ZERO,
+            first_success: false,
         }
     }
 
@@ -521,6 +571,47 @@ impl ForEach {
     pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
         self.max_iterations = max_iterations;
         self
+    }
+
+    /// Sets the delay before each element except the first. Defaults to none.
+    ///
+    /// The delay begins with the start of the previous element. If only one element is processed
+    /// at a time, it begins with its end.
+    #[must_use]
+    pub const fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Ends the loop after the first element that succeeds. Elements that are running are then
+    /// cancelled, and the others are skipped. Elements that fail do not end the loop. If no element
+    /// succeeds, the step fails, also if the collection is empty.
+    #[must_use]
+    pub const fn stop_at_first_success(mut self) -> Self {
+        self.first_success = true;
+        self
+    }
+
+    /// Encodes all settings as JSON, for the fingerprint of the composite.
+    fn encode(&self) -> Value {
+        let Self { collection, call, item_var, max_parallel, max_iterations, delay, first_success } =
+            self;
+        let mut encoded = json!({
+            "collection": collection,
+            "call": call.encode(),
+            "item_var": item_var,
+            "max_parallel": max_parallel,
+            "max_iterations": max_iterations,
+        });
+        // Loops without these options keep the fingerprint that they had before the options
+        // existed, so that suspended runs can be resumed after an update.
+        if !delay.is_zero() {
+            encoded["delay"] = json!([delay.as_secs(), delay.subsec_nanos()]);
+        }
+        if *first_success {
+            encoded["first_success"] = true.into();
+        }
+        encoded
     }
 }
 

@@ -104,6 +104,7 @@ fn words(expected: &dyn Expected) -> String {
         "a sequence" => "an array".to_owned(),
         "a map" => "a table".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from zero".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
         other if other.starts_with("struct ") => "a table".to_owned(),
         _ => expected,

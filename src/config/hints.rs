@@ -179,9 +179,10 @@ const HINTS: [Hint; 24] = [
 
 /// Maps valid values to their synonyms: words that users often write by mistake instead of the
 /// valid value.
-const SYNONYMS: [(&str, &[&str]); 6] = [
+const SYNONYMS: [(&str, &[&str]); 7] = [
     ("elicitation", &["approval", "approve", "ask", "confirm", "confirmation", "human"]),
     ("for_each", &["loop", "map"]),
+    ("repeat", &["loopuntil", "paginate", "poll", "until", "wait", "while"]),
     ("switch", &["branch", "case", "choice", "if"]),
     ("value", &["assign", "compute", "const", "let", "set", "transform", "variable"]),
     ("stop", &["end", "exit", "fail", "finish", "return"]),

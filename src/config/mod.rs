@@ -89,16 +89,29 @@
 //!
 //! [[composite_tools.steps]]
 //! id = "read"
-//! type = "for_each"                            # or "tool", "switch", "elicitation", "value", "stop"
+//! type = "for_each"                            # or "tool", "repeat", "switch", "elicitation", "value", "stop"
 //! condition = "steps.search.output.hits | length > 0"
 //! collection = "$steps.search.output.hits"     # required
 //! item_var = "hit"                             # default: `item`
 //! max_parallel = 10
 //! max_iterations = 100
+//! delay = "100ms"                              # between two calls; default: none
 //! tool = "read_page"
 //! arguments = { url = "$hit.url", title = "{{ index }}: {{ hit.title }}" }
 //! on_error = "continue"                        # or "abort", "retry"
 //! default_results = { completed = 0 }
+//!
+//! [[composite_tools.steps]]
+//! id = "index"
+//! type = "repeat"                              # calls the tool until the condition holds
+//! tool = "index_pages"
+//! arguments = { topic = "$input.topic", after = "$last.cursor?" } # the output of the last call
+//! until = "last.cursor is undefined"           # required
+//! delay = "1s"                                 # between two calls; default: none
+//! backoff = 2                                  # factor of the delay; default: 1
+//! max_delay = "60s"
+//! max_iterations = 100
+//! timeout = "10m"                              # of all calls with their delays
 //!
 //! [[composite_tools.steps]]
 //! id = "nothing"
@@ -118,6 +131,13 @@
 //! depends_on = ["read"]
 //! cases = [{ when = "input.mail is defined", tool = "send_mail", arguments = { to = "$input.mail" } }]
 //! default = "skip"                             # or a `tool` and its `arguments`
+//!
+//! [[composite_tools.steps]]
+//! id = "clean_up"
+//! tool = "drop_index"
+//! condition = "steps.index.status == 'completed'"
+//! finally = true                               # runs at the end, whatever the outcome; default: false
+//! # finally = { grace = "30s" }                # the time of all finally steps
 //!
 //! [[composite_tools.steps]]
 //! id = "ask"

@@ -4,13 +4,15 @@ use serde_json::Value;
 
 use super::table::{TableReader, Variants};
 use crate::composite::{
-    Action, Case, ComputedValue, Elicitation, ForEach, OnError, OnRefusal, Otherwise, Retry, Step,
-    Stop, Switch, ToolCall,
+    Action, Case, ComputedValue, Elicitation, Finally, ForEach, OnError, OnRefusal, Otherwise,
+    Repeat, Retry, Step, Stop, Switch, ToolCall,
 };
 
 /// The keys that a step of any type can have.
-pub(super) const STEP: [&str; 6] =
-    ["id", "depends_on", "condition", "timeout", "on_error", "default_results"];
+pub(super) const STEP: [&str; 7] =
+    ["id", "depends_on", "condition", "timeout", "on_error", "default_results", "finally"];
+/// The keys of the table `finally` of a step.
+pub(super) const FINALLY: [&str; 1] = ["grace"];
 /// The keys of a table that describes a tool call and nothing else.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
 /// The keys of a case in a switch step.
@@ -21,8 +23,23 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
     (ToolCall::TYPE, &CALL, |table| Action::Tool(call(table))),
     (
         ForEach::TYPE,
-        &["collection", "item_var", "max_parallel", "max_iterations", "tool", "arguments", "parse"],
+        &[
+            "collection",
+            "item_var",
+            "max_parallel",
+            "max_iterations",
+            "delay",
+            "stop",
+            "tool",
+            "arguments",
+            "parse",
+        ],
         |table| Action::ForEach(for_each(table)),
+    ),
+    (
+        Repeat::TYPE,
+        &["until", "delay", "backoff", "max_delay", "max_iterations", "tool", "arguments", "parse"],
+        |table| Action::Repeat(repeat(table)),
     ),
     (Switch::TYPE, &["cases", "default", "parse"], |table| Action::Switch(switch(table))),
     (Elicitation::TYPE, &["message", "schema", "on_decline", "on_cancel"], |table| {
@@ -78,11 +95,25 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     table.set("condition", &mut step.condition);
     table.set("timeout", &mut step.timeout);
     step.default_results = table.literal("default_results");
+    step.finally = finally(table);
     let asks = matches!(step.action, Action::Elicitation(_));
     let on_error =
         table.word_or_table("on_error", "action", ON_ERROR, |read, table| read(asks, table));
     step.on_error = on_error.unwrap_or_default();
     step
+}
+
+/// Reads whether a step is a finally step: a boolean, or a table of settings.
+fn finally(table: &mut TableReader<'_, '_, '_>) -> Option<Finally> {
+    if !table.is_table("finally") {
+        return table.get::<bool>("finally").filter(|finally| *finally).map(|_| Finally::new());
+    }
+    table.table("finally", |table| {
+        table.only(&FINALLY);
+        let mut finally = Finally::new();
+        table.set("grace", &mut finally.grace);
+        finally
+    })
 }
 
 /// Reads the tool name and the arguments of a tool call.
@@ -100,7 +131,20 @@ fn for_each(table: &mut TableReader<'_, '_, '_>) -> ForEach {
     table.set("item_var", &mut each.item_var);
     table.set("max_parallel", &mut each.max_parallel);
     table.set("max_iterations", &mut each.max_iterations);
+    table.set("delay", &mut each.delay);
+    each.first_success = table.word("stop", &["first_success"]).is_some();
     each
+}
+
+fn repeat(table: &mut TableReader<'_, '_, '_>) -> Repeat {
+    // A placeholder that causes no further errors and no remarks.
+    let until = table.required("until").unwrap_or_else(|| "last is defined".to_owned());
+    let mut repeat = Repeat::new(call(table), until);
+    table.set("delay", &mut repeat.delay);
+    table.set("backoff", &mut repeat.backoff);
+    table.set("max_delay", &mut repeat.max_delay);
+    table.set("max_iterations", &mut repeat.max_iterations);
+    repeat
 }
 
 fn switch(table: &mut TableReader<'_, '_, '_>) -> Switch {

@@ -109,6 +109,11 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.node(key).is_some_and(|node| node.get_ref().is_str())
     }
 
+    /// Returns `true` if the value of the key is a table.
+    pub(super) fn is_table(&self, key: &str) -> bool {
+        self.node(key).is_some_and(|node| node.get_ref().is_table())
+    }
+
     /// Reports an error in the value of a key.
     pub(super) fn report(&mut self, key: &str, message: impl Into<String>) {
         let path = self.at(key);
@@ -350,5 +355,5 @@ macro_rules! deserialized {
     )+};
 }
 
-deserialized!(bool u32 u64 usize String Vec<String> JsonObject serde_json::Value);
+deserialized!(bool u32 u64 usize f64 String Vec<String> JsonObject serde_json::Value);
 deserialized!(Literal<JsonObject> Literal<serde_json::Value>);

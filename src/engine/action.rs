@@ -2,9 +2,13 @@
 
 use serde::Serialize;
 
-use super::{call_site::CallSite, output::placed};
+use super::{
+    call_site::CallSite,
+    loop_plan::{LoopKind, LoopPlan},
+    output::placed,
+};
 use crate::{
-    expr::{Collection, Condition, Expression, PathSegment, Use},
+    expr::{Condition, Expression, PathSegment, Use},
     named::named,
     schema::InputSchema,
 };
@@ -14,8 +18,8 @@ use crate::{
 pub(crate) enum Action {
     /// Calls a tool.
     Call(CallSite),
-    /// Calls a tool for each element of a collection.
-    ForEach(ForEach),
+    /// Calls a tool several times.
+    Loop(LoopPlan),
     /// Calls the tool of the first case whose condition is true.
     Switch(Switch),
     /// Asks the user.
@@ -35,17 +39,6 @@ pub(crate) struct PossibleCall<'a> {
     /// switch, and for calls of other steps.
     pub(crate) when: Option<&'a Condition>,
     pub(crate) site: &'a CallSite,
-}
-
-#[derive(Debug)]
-pub(crate) struct ForEach {
-    pub(crate) collection: Collection,
-    /// The maximum number of loop elements that are processed at the same time.
-    pub(crate) max_parallel: usize,
-    /// The maximum number of loop elements. If the collection has more elements, the step fails
-    /// without making any call.
-    pub(crate) max_iterations: usize,
-    pub(crate) call: CallSite,
 }
 
 #[derive(Debug)]
@@ -115,7 +108,7 @@ impl Action {
     pub(crate) fn sites(&self) -> impl Iterator<Item = &CallSite> {
         let (cases, call) = match self {
             Self::Call(call) => (&[][..], Some(call)),
-            Self::ForEach(each) => (&[][..], Some(&each.call)),
+            Self::Loop(each) => (&[][..], Some(&each.call)),
             Self::Switch(switch) => (&*switch.cases, switch.default.as_ref()),
             Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => (&[][..], None),
         };
@@ -144,7 +137,12 @@ impl Action {
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
         let uses: Vec<(Vec<PathSegment>, _)> = match self {
             Self::Call(_) => Vec::new(),
-            Self::ForEach(each) => vec![(vec!["collection".into()], each.collection.uses())],
+            Self::Loop(each) => match &each.kind {
+                LoopKind::ForEach { collection, .. } => {
+                    vec![(vec!["collection".into()], collection.uses())]
+                }
+                LoopKind::Repeat(repeat) => vec![(vec!["until".into()], repeat.until.uses())],
+            },
             Self::Switch(switch) => {
                 let cases = switch.cases.iter().enumerate();
                 let place = |at: usize| vec!["cases".into(), at.into(), "when".into()];
@@ -168,9 +166,9 @@ impl Action {
     pub(crate) const fn always_calls(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(Switch { default: Some(_), .. }) => true,
-            // A loop may have no elements, and a switch may have no case whose condition is true.
-            Self::ForEach(_) | Self::Switch(_) => false,
-            Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
+            Self::Loop(each) => each.as_repeat().is_some(),
+            // A switch may have no case whose condition is true.
+            Self::Switch(_) | Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
         }
     }
 
@@ -179,7 +177,7 @@ impl Action {
     pub(crate) const fn has_tool_result(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(_) => true,
-            Self::ForEach(_) | Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
+            Self::Loop(_) | Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
         }
     }
 
@@ -201,9 +199,7 @@ impl Action {
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Call(_) | Self::Switch(_) => Vec::new(),
-            Self::ForEach(ForEach { collection, max_parallel, .. }) => {
-                vec![format!("for each of {collection}, {max_parallel} at a time")]
-            }
+            Self::Loop(each) => vec![each.note()],
             Self::Elicit(Elicitation { message, on_decline, on_cancel, .. }) => {
                 let mut notes = vec![format!("asks: {message}")];
                 for (refused, then) in [("declined", on_decline), ("cancelled", on_cancel)] {
@@ -230,9 +226,9 @@ impl Action {
     }
 
     /// Returns the loop if the action is a loop.
-    pub(crate) const fn as_loop(&self) -> Option<&ForEach> {
+    pub(crate) const fn as_loop(&self) -> Option<&LoopPlan> {
         match self {
-            Self::ForEach(each) => Some(each),
+            Self::Loop(each) => Some(each),
             _ => None,
         }
     }
@@ -267,18 +263,6 @@ impl Action {
             Self::Elicit(elicitation) => Some(elicitation),
             _ => None,
         }
-    }
-}
-
-// === impl ForEach ===
-
-impl ForEach {
-    /// Returns an error message if `count`, the number of elements in the collection, exceeds the
-    /// maximum of the loop.
-    pub(super) fn reject(&self, count: usize) -> Option<String> {
-        let max = self.max_iterations;
-        (count > max)
-            .then(|| format!("{count} elements: expected at most {max} (`max_iterations`)"))
     }
 }
 

@@ -58,7 +58,7 @@ impl CallSite {
         }
     }
 
-    pub(super) fn uses(&self) -> Vec<Use<'_>> {
+    pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         match &self.arguments {
             Arguments::Input => Vec::new(),
             Arguments::Mapped(expression) => expression.uses(),

@@ -15,7 +15,7 @@ use crate::expr::{Data, Root};
 /// element.
 struct Element<'a> {
     state: &'a RunState,
-    items: &'a [Value],
+    item: Option<&'a Value>,
     index: usize,
 }
 
@@ -31,14 +31,15 @@ impl RunState {
     }
 
     /// Evaluates an expression in a loop by calling `evaluate` with the data of the run and the
-    /// current loop element, `items[index]`.
+    /// current loop element. `index` is the index of the element, and `item` is its value. `item`
+    /// is `None` if the element has no value.
     pub(super) fn evaluate_at<R, E: fmt::Display>(
         &self,
-        items: &[Value],
+        item: Option<&Value>,
         index: usize,
         evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
     ) -> Result<R, StepError> {
-        let element = Element { state: self, items, index };
+        let element = Element { state: self, item, index };
         caught(|| evaluate(&element))
     }
 }
@@ -62,7 +63,7 @@ impl Data for RunState {
 impl Data for Element<'_> {
     fn get(&self, root: Root) -> Option<Cow<'_, Value>> {
         match root {
-            Root::Item => self.items.get(self.index).map(Cow::Borrowed),
+            Root::Item => self.item.map(Cow::Borrowed),
             Root::Index => Some(Cow::Owned(self.index.into())),
             root => self.state.get(root),
         }
@@ -90,7 +91,7 @@ mod tests {
     fn evaluation_that_panics_fails_without_its_message() {
         let state = RunState::new(json!({ "a": 1 }), 2);
         let failed = state.evaluate::<(), String>(|_| panic!("secret"));
-        let failed_at = state.evaluate_at::<(), String>(&[json!(1)], 0, |_| panic!("secret"));
+        let failed_at = state.evaluate_at::<(), String>(Some(&json!(1)), 0, |_| panic!("secret"));
         let expected = Err(StepError::definition("it could not be evaluated"));
         assert_eq!((&failed, &failed_at), (&expected, &expected));
     }

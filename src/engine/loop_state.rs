@@ -43,13 +43,23 @@ impl LoopState {
     /// number of loop elements with pending questions. Used to reject invalid stored states.
     pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
         let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
-        let is_loop = each.is_some_and(|each| each.reject(self.items.len()).is_none());
+        let count = self.iterations.len();
+        let is_loop = each.is_some_and(|each| {
+            let is_whole = match each.as_repeat() {
+                // Only the last iteration can wait, and only if it has begun.
+                Some(_) => {
+                    let mut earlier = self.iterations.iter().rev().skip(1);
+                    self.items.is_empty() && self.next == count && earlier.all(Option::is_some)
+                }
+                None => self.items.len() == count,
+            };
+            is_whole && each.reject(count).is_none()
+        });
         // While a run is suspended, each running element of a loop waits for answers, and a loop
         // has at least one such element.
-        let open = (0..self.items.len()).filter(|&element| self.is_running(element)).count();
+        let open = (0..count).filter(|&element| self.is_running(element)).count();
         is_loop
-            && self.iterations.len() == self.items.len()
-            && self.next <= self.items.len()
+            && self.next <= count
             && self.iterations[self.next..].iter().all(Option::is_none)
             && (open, open > 0) == (waiting, true)
     }

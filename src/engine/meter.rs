@@ -8,16 +8,19 @@ use std::{
     },
 };
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
 /// A limit of a run that was reached, so that the run ends. Steps and loop elements that have not
 /// started are then skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
     /// The name of the run whose limit was reached.
+    #[serde(serialize_with = "serialize_name", deserialize_with = "deserialize_name")]
     pub(crate) of: Arc<str>,
 }
 
@@ -26,7 +29,8 @@ pub(crate) struct Reached {
 pub(super) type LimitName = Option<&'static str>;
 
 /// The kinds of limits that can end a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Setting {
     Calls,
     ResultBytes,
@@ -70,6 +74,14 @@ pub(super) struct Metered {
 pub(super) enum Counter {
     Calls,
     ResultBytes,
+}
+
+fn serialize_name<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    name.serialize(serializer)
+}
+
+fn deserialize_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    String::deserialize(deserializer).map(Into::into)
 }
 
 /// Returns the sum of `used` and `amount`. Returns `None` if the sum exceeds `max`.

@@ -7,19 +7,20 @@
 //!
 //! Suggested reading order:
 //!
-//! - The definition of a plan: `action` (with `call_site`) and `plan` (with `step_set`).
+//! - The definition of a plan: `action` (with `call_site` and `loop_plan`), `finally` and `plan`
+//!   (with `step_set`).
 //! - The outcomes of steps: `record`, `outcome`, `step_output` (the stored parts of tool results),
 //!   `parsed_text` (outputs parsed from texts) and `preserved_outputs` (step outputs for the report
 //!   of a failed run).
 //! - The resources and events of a run: `meter` and `scope` (resource usage and limits) and
 //!   `observation`.
 //! - The state of a run: `question` (one question to the user), `form` (computed forms),
-//!   `loop_state`, `state`, `retention` (which outcomes are stored), `suspension` (the size of a
-//!   suspended run's state), `expression_data` (the data for expressions) and `questions` (all
-//!   questions and answers).
-//! - The execution of a run: `attempts` (one call with its retries), `for_each`, `scheduler` (a run
-//!   as a state machine without I/O), `predicted_stop` (whether an answer ends a run), `caller`,
-//!   `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
+//!   `loop_state`, `state`, `settling` (the outcome before the finally steps), `retention` (which
+//!   outcomes are stored), `suspension` (the size of a suspended run's state), `expression_data`
+//!   (the data for expressions) and `questions` (all questions and answers).
+//! - The execution of a run: `attempts` (one call with its retries), `running_loop`, `scheduler` (a
+//!   run as a state machine without I/O), `predicted_stop` (whether an answer ends a run),
+//!   `caller`, `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
 //! - Before and after a run: `preview` lists the tool calls of a plan without making them, and
 //!   `output` builds the answer.
 //!
@@ -32,9 +33,10 @@ mod branches;
 mod call_site;
 pub(crate) mod caller;
 mod expression_data;
-mod for_each;
+mod finally;
 pub(crate) mod form;
 pub(crate) mod limits;
+mod loop_plan;
 mod loop_state;
 pub(crate) mod meter;
 mod milliseconds;
@@ -52,8 +54,11 @@ pub(crate) mod questions;
 mod record;
 mod retention;
 pub(crate) mod run;
+mod running_loop;
 mod scheduler;
 pub(crate) mod scope;
+mod serde_defaults;
+mod settling;
 pub(crate) mod state;
 pub(crate) mod step_output;
 mod step_set;

@@ -294,6 +294,11 @@ impl<'p> Observation<'p> {
         self.is_ending = true;
     }
 
+    /// Marks the run as continuing with its finally steps.
+    pub(super) const fn continue_run(&mut self) {
+        self.is_ending = false;
+    }
+
     /// Reports that the run is suspended until its questions are answered. Returns the ID under
     /// which observers know the run, and a guard that is stored in the state of the run. If the run
     /// is never resumed, dropping the guard reports the run as dropped.

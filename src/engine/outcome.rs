@@ -6,7 +6,7 @@ use rmcp::model::ErrorData;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::record::Record;
+use super::{record::Record, serde_defaults::is_false};
 use crate::{message::ToolResult, spans::End};
 
 /// The outcome of a step.
@@ -71,7 +71,7 @@ pub(crate) struct StepError {
     pub(crate) data: Option<Value>,
     /// Whether a limit that ended the run rejected the step. The run then returns a partial result,
     /// and this error does not fail the run.
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) ends_run: bool,
 }
 

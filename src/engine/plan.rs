@@ -5,9 +5,11 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 
 pub use super::action::OnRefusal;
-pub(crate) use super::action::{Action, EarlyEnd, Elicitation, EndForm, ForEach, Switch};
+pub(crate) use super::action::{Action, EarlyEnd, Elicitation, EndForm, Switch};
 pub(crate) use super::branches::SpawnHint;
 pub(crate) use super::call_site::{Arguments, CallSite, Parse};
+pub(crate) use super::finally::Finally;
+pub(crate) use super::loop_plan::{LoopKind, LoopPlan, Repeat};
 use super::output::{Output, placed};
 pub(crate) use super::step_set::StepSet;
 use crate::{
@@ -39,6 +41,10 @@ pub(crate) struct Plan {
     pub(crate) questions: StepSet,
     /// The stops: steps that end the run early as soon as they start.
     stops: StepSet,
+    /// The steps that run before the outcome of the run is decided: all but the finally steps.
+    pub(super) ordinary: StepSet,
+    /// The time that the finally steps have. `None` if there are none.
+    grace: Option<Duration>,
     /// The steps that call no tool. They do not count toward the concurrency limit of the plan.
     pub(super) without_calls: StepSet,
     /// The steps that make at most one tool call, and whose failure does not affect other running
@@ -72,6 +78,9 @@ pub(crate) struct Step {
     pub(crate) timeout: Duration,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_failure: OnFailure,
+    /// The settings of a step that runs after the outcome of the run is decided. `None` for all
+    /// other steps.
+    pub(crate) finally: Option<Finally>,
     /// The default output of the step, used if the step is skipped or fails.
     pub(crate) default_results: Option<Value>,
 }
@@ -182,6 +191,8 @@ impl Plan {
             stop,
             questions: StepSet::default(),
             stops: StepSet::default(),
+            ordinary: StepSet::default(),
+            grace: None,
             without_calls: StepSet::default(),
             single_calls: StepSet::default(),
             has_retries: false,
@@ -195,6 +206,10 @@ impl Plan {
         for (at, step) in steps.iter().enumerate() {
             plan.index(at, step);
         }
+        // Finally steps wait for all other steps.
+        for (links, _) in plan.links.iter_mut().zip(&steps).filter(|(_, step)| step.is_final()) {
+            links.needs = links.needs.union(plan.ordinary);
+        }
         if let RunOutput::Output(output) = &answer {
             for used in output.uses() {
                 plan.link(None, used.root);
@@ -203,7 +218,8 @@ impl Plan {
         plan.steps = steps;
         let ends_early = plan.may_end_early();
         let mut may_be_last = matches!(answer, RunOutput::Last);
-        for (step, links) in plan.steps.iter().zip(&mut plan.links).rev() {
+        let steps = plan.steps.iter().zip(&mut plan.links).filter(|(step, _)| !step.is_final());
+        for (step, links) in steps.rev() {
             links.may_be_last = may_be_last;
             may_be_last &= ends_early || step.may_be_skipped();
         }
@@ -218,6 +234,10 @@ impl Plan {
     /// with the steps whose data it reads.
     fn index(&mut self, at: usize, step: &Step) {
         self.links[at].needs = step.depends_on;
+        match step.finally {
+            None => self.ordinary.insert(at),
+            Some(Finally { grace }) => self.grace = self.grace.max(Some(grace)),
+        }
         if step.passes_input() {
             self.input_readers.insert(at);
         }
@@ -269,8 +289,8 @@ impl Plan {
     /// completed step.
     pub(crate) fn may_end_anywhere(&mut self) {
         let may_be_last = matches!(self.answer, RunOutput::Last);
-        for links in &mut self.links {
-            links.may_be_last = may_be_last;
+        for step in self.ordinary {
+            self.links[step].may_be_last = may_be_last;
         }
     }
 
@@ -302,15 +322,27 @@ impl Plan {
     /// Returns `true` if a step other than the last can end the run early: a [stop](Action::Stop),
     /// or a question that the user may refuse.
     pub(crate) fn may_end_early(&self) -> bool {
-        let before = self.steps.split_last().map_or(&[][..], |(_, before)| before);
-        before
-            .iter()
-            .any(|step| step.action.may_skip_rest() || step.action.as_early_end().is_some())
+        let last = { self.ordinary }.last();
+        let mut before = { self.ordinary }.filter(|&step| Some(step) != last);
+        before.any(|step| {
+            let action = &self.steps[step].action;
+            action.may_skip_rest() || action.as_early_end().is_some()
+        })
     }
 
     /// Returns `true` if the step is a [stop](Action::Stop).
     pub(crate) fn is_stop(&self, step: usize) -> bool {
         self.stops.contains(step)
+    }
+
+    /// Returns `true` if the step runs after the outcome of the run is decided.
+    pub(crate) fn is_final(&self, step: usize) -> bool {
+        !self.ordinary.contains(step)
+    }
+
+    /// Returns the time that the finally steps of the run have. Returns `None` if there are none.
+    pub(crate) const fn grace(&self) -> Option<Duration> {
+        self.grace
     }
 
     /// Returns `true` if the plan contains a [stop](Action::Stop).
@@ -396,14 +428,28 @@ impl Step {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
 
-    /// Returns `true` if the run continues when the step fails.
+    /// Returns `true` if the run continues when the step fails. The failure of a finally step never
+    /// affects the outcome of the run.
     ///
-    /// A loop with [`OnFailure::Continue`] does not fail if its elements fail, but only if it
-    /// cannot start, or if no element can be called. In this case, the run continues only if the
-    /// loop has default results.
+    /// A loop over a collection with [`OnFailure::Continue`] does not fail if its elements fail,
+    /// but only if it cannot start, or if no element can be called. In this case, the run continues
+    /// only if the loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
+        let is_tolerant = || self.action.as_loop().is_some_and(LoopPlan::tolerates_failures);
+        self.is_final()
+            || (self.on_failure == OnFailure::Continue
+                && (!is_tolerant() || self.default_results.is_some()))
+    }
+
+    /// Returns `true` if the step runs after the outcome of the run is decided.
+    pub(crate) const fn is_final(&self) -> bool {
+        self.finally.is_some()
+    }
+
+    /// Returns `true` if the step is a loop that completes although elements fail.
+    pub(super) fn tolerates_failures(&self) -> bool {
         self.on_failure == OnFailure::Continue
-            && (!self.is_loop() || self.default_results.is_some())
+            && self.action.as_loop().is_some_and(LoopPlan::tolerates_failures)
     }
 
     pub(super) const fn is_loop(&self) -> bool {

@@ -1,14 +1,18 @@
 //! Previews of runs: the steps and tool calls that can be determined from the input alone.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt::Write, time::Duration};
 
 use rmcp::model::JsonObject;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    milliseconds::milliseconds,
     outcome::StepError,
-    plan::{Arguments, CallSite, Elicitation, EndForm, ForEach, OnRefusal, Plan, Step, StepSet},
+    plan::{
+        Arguments, CallSite, Elicitation, EndForm, LoopPlan, OnRefusal, Plan, Repeat, Step, StepSet,
+    },
+    serde_defaults::{is_false, is_zero},
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
@@ -26,12 +30,18 @@ pub struct Wave {
 pub struct StepPreview {
     /// The ID of the step or target.
     pub id: String,
+    /// Whether the step runs after the outcome of the run is decided.
+    #[serde(skip_serializing_if = "is_false")]
+    pub finally: bool,
     /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
-    /// The collection and the limits of the loop. `None` if the step is not a loop.
+    /// The collection and the limits of a loop over a collection. `None` for all other steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
+    /// The condition and the limits of a loop that repeats a call. `None` for all other steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<RepeatPreview>,
     /// The question to the user. `None` if the step does not ask the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
@@ -47,7 +57,7 @@ pub struct StepPreview {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The tool calls that the step may make. A switch makes at most one of them. A loop has a
-    /// single call, which it makes once for each element.
+    /// single call, which it makes once for each element or iteration.
     pub calls: Vec<CallPreview>,
 }
 
@@ -105,6 +115,31 @@ pub struct LoopPreview {
     pub max_parallel: usize,
     /// The maximum number of loop elements. If the collection has more, the step fails.
     pub max_iterations: usize,
+    /// The delay before each element except the first, in milliseconds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub delay_ms: u64,
+    /// Whether the loop ends after the first element that succeeds.
+    #[serde(skip_serializing_if = "is_false")]
+    pub first_success: bool,
+}
+
+/// The preview of a loop that repeats a call until a condition holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RepeatPreview {
+    /// The source text of the condition that ends the loop.
+    pub until: String,
+    /// The maximum number of iterations.
+    pub max_iterations: usize,
+    /// The delay before the second iteration, in milliseconds.
+    pub delay_ms: u64,
+    /// The factor by which the delay grows with each further iteration.
+    pub backoff: f64,
+    /// The longest delay, in milliseconds.
+    pub max_delay_ms: u64,
+    /// The maximum duration of the loop, in milliseconds. `None` if only the run limits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
 }
 
 /// The preview of a question to the user.
@@ -187,6 +222,7 @@ impl Step {
         let calls = self.action.calls();
         let calls = calls
             .map(|call| call.site.preview(call.when.map(|when| condition(when, data)), before));
+        let each = self.action.as_loop();
         let end = self.action.as_early_end();
         let computed = self.action.as_value().or(end.map(|end| &end.result));
         let computed = computed.map(|computed| computed.preview(data, &is_known));
@@ -204,8 +240,10 @@ impl Step {
         };
         StepPreview {
             id: self.id.to_string(),
+            finally: self.is_final(),
             condition: self.condition.as_ref().map(|when| condition(when, data)),
-            for_each: self.action.as_loop().map(|each| each.preview(data)),
+            for_each: each.and_then(|each| each.preview(data)),
+            repeat: each.and_then(LoopPlan::repeat_preview),
             asks: self.action.as_elicitation().map(|ask| ask.preview(self.timeout, data)),
             value,
             stops,
@@ -221,11 +259,17 @@ impl StepPreview {
     /// Returns the step as lines of text, for a printed preview.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        if self.finally {
+            lines.push("finally".to_owned());
+        }
         if let Some(condition) = &self.condition {
             lines.push(format!("if {}", condition.text()));
         }
         if let Some(each) = &self.for_each {
             lines.push(each.line());
+        }
+        if let Some(repeat) = &self.repeat {
+            lines.push(repeat.line());
         }
         if let Some(asks) = &self.asks {
             lines.extend(asks.lines());
@@ -276,13 +320,38 @@ impl LoopPreview {
     fn line(&self) -> String {
         let items = self.items.as_ref().map(|items| format!(", which are {}", items.len()));
         let error = self.error.as_ref().map(|error| format!(", but {error}"));
+        let delay = Duration::from_millis(self.delay_ms);
+        let delay = (!delay.is_zero()).then(|| format!(", {delay:?} apart"));
         format!(
-            "for each of {}{}{}, {} at a time:",
+            "for each of {}{}{}, {} at a time{}{}:",
             self.collection,
             items.unwrap_or_default(),
             error.unwrap_or_default(),
             self.max_parallel,
+            delay.unwrap_or_default(),
+            if self.first_success { ", until one succeeds" } else { "" },
         )
+    }
+}
+
+// === impl RepeatPreview ===
+
+impl RepeatPreview {
+    fn line(&self) -> String {
+        let Self { until, max_iterations, delay_ms, backoff, .. } = self;
+        let mut line = format!("until {until}, {max_iterations} times at most");
+        // Writing to a string does not fail.
+        if *delay_ms > 0 {
+            let _ = write!(line, ", {:?} apart", Duration::from_millis(*delay_ms));
+        }
+        if *backoff > 1.0 {
+            let max_delay = Duration::from_millis(self.max_delay_ms);
+            let _ = write!(line, ", then {backoff} times as long up to {max_delay:?}");
+        }
+        if let Some(timeout) = self.timeout_ms {
+            let _ = write!(line, ", within {:?}", Duration::from_millis(timeout));
+        }
+        line + ":"
     }
 }
 
@@ -333,20 +402,34 @@ impl CallSite {
     }
 }
 
-// === impl ForEach ===
+// === impl LoopPlan ===
 
-impl ForEach {
-    fn preview(&self, data: &dyn Data) -> LoopPreview {
-        let evaluate = || self.collection.evaluate(data);
-        let (items, error) = known(&self.collection.uses(), evaluate);
+impl LoopPlan {
+    fn preview(&self, data: &dyn Data) -> Option<LoopPreview> {
+        let collection = self.as_collection()?;
+        let (items, error) = known(&collection.uses(), || collection.evaluate(data));
         let too_many = items.as_ref().and_then(|items| self.reject(items.len()));
-        LoopPreview {
-            collection: self.collection.to_string(),
+        Some(LoopPreview {
+            collection: collection.to_string(),
             items,
             error: error.or(too_many),
             max_parallel: self.max_parallel,
             max_iterations: self.max_iterations,
-        }
+            delay_ms: milliseconds(self.delay),
+            first_success: self.ends_at_success(),
+        })
+    }
+
+    fn repeat_preview(&self) -> Option<RepeatPreview> {
+        let Repeat { until, backoff, max_delay, timeout } = self.as_repeat()?;
+        Some(RepeatPreview {
+            until: until.to_string(),
+            max_iterations: self.max_iterations,
+            delay_ms: milliseconds(self.delay),
+            backoff: *backoff,
+            max_delay_ms: milliseconds(*max_delay),
+            timeout_ms: timeout.map(milliseconds),
+        })
     }
 }
 
@@ -369,7 +452,7 @@ impl Elicitation {
             error,
             on_decline: self.on_decline,
             on_cancel: self.on_cancel,
-            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            timeout_ms: milliseconds(timeout),
         }
     }
 }

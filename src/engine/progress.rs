@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::{
     branches::BranchId,
-    for_each::Loop,
     limits::after,
     outcome::Status,
     plan::{Plan, StepSet},
+    running_loop::Loop,
 };
 use crate::message::{Labels, Parts, Progress};
 
@@ -60,7 +60,7 @@ impl RunProgress {
 
     /// Adds the elements of a loop to the progress when the loop starts or resumes.
     pub(super) fn split(&mut self, each: &Loop<'_>) {
-        let labels = Labels::Numbered("element", each.items.len());
+        let labels = Labels::Numbered(each.definition.noun(), each.max_count());
         let elements = self.steps.part(each.step).split(labels.into());
         each.ended().for_each(|element| elements.skip(element));
         self.loops.push((each.step, elements));

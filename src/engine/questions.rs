@@ -333,7 +333,8 @@ impl RunState {
             Response::Answer(answer) => elicitation.read(asked.own(), answer.clone()),
             Response::Refused(_) => return false,
         };
-        let is_refusal = matches!(said, Said::Decline | Said::Cancel | Said::Late);
+        let is_refusal = !plan.is_final(asked.id.step)
+            && matches!(said, Said::Decline | Said::Cancel | Said::Late);
         (is_refusal && elicitation.on(&said) != OnRefusal::Continue)
             || (plan.has_stops()
                 && self.question_count() > 1

@@ -110,10 +110,7 @@ impl<'p, C: Caller> Run<'p, C> {
         state.suspended.release();
         let effects = RunEffects {
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
-            progress: context.progress().map(|progress| {
-                let finished = state.finished.iter().copied().collect();
-                Box::new(RunProgress::new(plan, progress, scope.heartbeat, finished))
-            }),
+            progress: progress(plan, context, scope, &state),
             watching,
         };
         let settings = settings(plan, context, scope, &caller, begun, now);
@@ -139,7 +136,10 @@ impl<'p, C: Caller> Run<'p, C> {
     ///
     /// If the run was suspended because only questions are pending, a new run can resume from this
     /// state.
-    pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
+    pub(crate) fn into_parts(mut self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
+        if self.pause == Pause::Ended {
+            self.scheduler.state.restore_outcome();
+        }
         (self.scheduler.state, self.scheduler.effects.watching)
     }
 
@@ -179,6 +179,34 @@ impl<'p, C: Caller> Run<'p, C> {
             self
         };
         ended.instrument(span).boxed()
+    }
+
+    /// Returns `true` if the outcome of the run is to be decided next, because only its finally
+    /// steps are left.
+    pub(crate) fn has_finals_left(&self) -> bool {
+        let state = &self.scheduler.state;
+        state.asked.is_empty() && !state.is_settled() && self.scheduler.plan.grace().is_some()
+    }
+
+    /// Decides the outcome of a run that has ended, and returns the run of its finally steps.
+    /// `scope` is the [scope of these steps](Scope::of_finals).
+    pub(crate) fn into_finals(self, scope: &'p Scope) -> Self {
+        let Self { context, branch_parts, caller, begun, scheduler, .. } = self;
+        let Scheduler { plan, mut state, effects, .. } = scheduler;
+        state.settle();
+        let now = Instant::now().saturating_duration_since(begun);
+        let settings = settings(plan, context, scope, &caller, begun, now);
+        let mut watching = effects.watching;
+        if let Some(watching) = &mut watching {
+            watching.continue_run();
+        }
+        let effects = RunEffects {
+            branches: Branches::new(false),
+            progress: progress(plan, context, scope, &state),
+            watching,
+        };
+        let scheduler = Scheduler::new(plan, state, settings, effects);
+        Self { scheduler, context, branch_parts, scope, caller, begun, now, pause: Pause::Yield }
     }
 
     /// Runs until the end of the run, without boxing the future.
@@ -364,6 +392,21 @@ impl<'p, C: Caller> Run<'p, C> {
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);
         beat.map_or(due, |beat| beat.min(due))
     }
+}
+
+/// Returns the progress of a run that starts or resumes. Returns `None` if the client receives no
+/// progress notifications.
+#[inline]
+fn progress(
+    plan: &Plan,
+    context: &Context,
+    scope: &Scope,
+    state: &RunState,
+) -> Option<Box<RunProgress>> {
+    context.progress().map(|progress| {
+        let finished = state.finished.iter().copied().collect();
+        Box::new(RunProgress::new(plan, progress, scope.heartbeat, finished))
+    })
 }
 
 /// Returns the settings for the scheduler of a run that started at `begun`. `now` is the duration

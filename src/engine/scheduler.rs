@@ -26,13 +26,13 @@ pub(super) use self::{
     command::{Command, MadeOutput, NewCall, Pause},
     effects::Effects,
 };
-pub(super) use super::for_each::Loop;
+pub(super) use super::running_loop::Loop;
 use super::{
     attempts::Attempts,
     branches::BranchId,
     outcome::{ErrorKind, Outcome, StepError},
     plan::{
-        Action, Arguments, CallSite, Elicitation, ForEach, OnRefusal, Plan, StepSet, Stop, Switch,
+        Action, Arguments, CallSite, Elicitation, LoopPlan, OnRefusal, Plan, StepSet, Stop, Switch,
     },
     state::RunState,
 };
@@ -124,7 +124,7 @@ pub(super) struct Asking<'p> {
 /// A tool call, a loop or a loop element that is about to start.
 enum Start<'p> {
     Call(usize, &'p CallSite),
-    Loop(usize, &'p ForEach, Vec<Value>),
+    Loop(usize, &'p LoopPlan, Vec<Value>),
     /// The next element of a loop.
     Element(usize),
 }
@@ -153,7 +153,11 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         let finished: StepSet = state.finished.iter().copied().collect();
         let asked = state.asked.iter().map(|asked| asked.id.step);
         let running: StepSet = asked.chain(state.loops.iter().map(|each| each.step)).collect();
-        let waiting = StepSet::first(plan.steps().len()).without(finished).without(running);
+        let steps = match state.is_settled() {
+            false => plan.ordinary,
+            true => StepSet::first(plan.steps().len()),
+        };
+        let waiting = steps.without(finished).without(running);
         // Questions of steps come first, because their answers may end the run before a tool is
         // called again.
         state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
@@ -206,7 +210,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 return self.begin_step(step, now);
             }
         }
-        if self.calls.is_empty() { self.end(now) } else { Command::Pause(Pause::Wait) }
+        let is_paused = || has_time && self.loops.iter().any(Loop::is_paused);
+        if self.calls.is_empty() && !is_paused() {
+            self.end(now)
+        } else {
+            Command::Pause(Pause::Wait)
+        }
     }
 
     /// Returns the steps that are running.
@@ -326,13 +335,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         let site = match &definition.action {
             Action::Call(site) => Some(site),
             Action::Switch(switch) => self.case(switch)?,
-            Action::ForEach(each) => {
-                self.count_evaluation();
-                let items = self.state.evaluate(|data| each.collection.evaluate(data));
-                let items = items.map_err(|error| error.at("collection"))?;
-                if let Some(too_many) = each.reject(items.len()) {
-                    return Err(StepError::new(ErrorKind::Limit, too_many));
-                }
+            Action::Loop(each) => {
+                let items = self.items(each)?;
                 return Ok(Begin::Start(Start::Loop(step, each, items)));
             }
             Action::Elicit(elicitation) => return Ok(Begin::Ask(elicitation)),
@@ -342,6 +346,18 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             }
         };
         Ok(site.map_or(Begin::Skip, |site| Begin::Start(Start::Call(step, site))))
+    }
+
+    /// Evaluates the collection of a loop. Returns no elements if the loop has no collection.
+    fn items(&mut self, each: &LoopPlan) -> Result<Vec<Value>, StepError> {
+        let Some(collection) = each.as_collection() else { return Ok(Vec::new()) };
+        self.count_evaluation();
+        let items = self.state.evaluate(|data| collection.evaluate(data));
+        let items = items.map_err(|error| error.at("collection"))?;
+        match each.reject(items.len()) {
+            Some(too_many) => Err(StepError::new(ErrorKind::Limit, too_many)),
+            None => Ok(items),
+        }
     }
 
     fn holds(&mut self, condition: &Condition) -> Result<bool, StepError> {
@@ -465,6 +481,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// Records that the user declined or did not answer a question. Depending on `on_refusal`, the
     /// run fails, ends early or continues.
     fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
+        // A finally step does not change the outcome of the run.
+        if self.plan.is_final(step) {
+            return;
+        }
         let state = &mut self.state;
         match on_refusal {
             OnRefusal::Abort => {
@@ -481,9 +501,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 // === impl Start ===
 
 impl Start<'_> {
-    /// Returns `true` if this start calls a tool. Only a loop without elements calls no tool.
+    /// Returns `true` if this start calls a tool. Only a loop over an empty collection calls no
+    /// tool.
     const fn calls(&self) -> bool {
-        !matches!(self, Self::Loop(_, _, items) if items.is_empty())
+        match self {
+            Self::Loop(_, each, items) => each.as_collection().is_none() || !items.is_empty(),
+            Self::Call(..) | Self::Element(_) => true,
+        }
     }
 
     /// Returns the index of the call site of a tool call or a loop. Returns `None` for a loop

@@ -196,6 +196,27 @@ impl Scope {
         Self { started, deadline, ..self.clone() }
     }
 
+    /// Returns the scope of the finally steps of this run, which have the time `grace`.
+    ///
+    /// The limits that may have ended the run do not apply to them. They have the limits of a new
+    /// call of a client.
+    pub(crate) fn of_finals(&self, grace: Duration) -> Self {
+        let outer = self.meter.outermost();
+        let meter = Meter {
+            max_calls: outer.max_calls,
+            max_result_bytes: outer.max_result_bytes,
+            calls: AtomicUsize::default(),
+            result_bytes: AtomicUsize::default(),
+            parsed_bytes: AtomicUsize::default(),
+            counting: Mutex::default(),
+            run: None,
+            outer: None,
+        };
+        let owns = Owns { meter: false, ..self.owns };
+        let deadline = after(Instant::now(), grace);
+        Self { meter: Arc::new(meter), owns, deadline, ..self.clone() }
+    }
+
     /// Assigns this scope to the run `name`. `limits` are the limits of this run alone, and
     /// `context` is the request context. If the run was suspended before, `spent` is its resource
     /// usage until then.

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     branches::BranchId,
+    finally::Settled,
     loop_state::LoopState,
     meter::Reached,
     observation::{Observation, Suspended},
@@ -16,6 +17,7 @@ use super::{
     preserved_outputs::{Preservation, Preserved},
     question::{Question, Responses},
     scope::{Scope, Spent},
+    serde_defaults::{is_false, is_zero},
 };
 use crate::message::Context;
 
@@ -49,8 +51,11 @@ pub(crate) struct RunState {
     /// The step that ended the run early: a stop, or a question that the user refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
+    /// The outcome of the run, once only its finally steps are left.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) settled: Option<Box<Settled>>,
     /// The limit that ended the run early. Not serialized, because such a run asks no more
-    /// questions and is therefore never suspended.
+    /// questions until its outcome is `settled`, and is therefore never suspended before.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
     /// The loop elements that never started, because a limit ended the run.
@@ -169,7 +174,27 @@ impl RunState {
             && self.loops.iter().all(|each| each.fits(plan, waiting(each.step)))
             && { began }
                 .all(|step| !finished.contains(step) && plan.needs(step).is_subset(finished))
+            && self.fits_phase(plan, finished)
             && self.attempts() <= MAX_ATTEMPTS
+    }
+
+    /// Returns `true` if finally steps have begun only in a run whose outcome is decided.
+    fn fits_phase(&self, plan: &Plan, finished: StepSet) -> bool {
+        match &self.settled {
+            Some(settled) => {
+                plan.grace().is_some()
+                    && plan.ordinary.is_subset(finished)
+                    && settled.fits(finished)
+                    && (self.failed, self.ended_by, self.timed_out) == (None, None, false)
+            }
+            None => {
+                let mut asked = self.asked.iter().map(|asked| asked.id.step);
+                let mut loops = self.loops.iter().map(|each| each.step);
+                finished.is_subset(plan.ordinary)
+                    && !asked.any(|step| plan.is_final(step))
+                    && !loops.any(|step| plan.is_final(step))
+            }
+        }
     }
 
     /// Marks this run and its suspended nested runs as stored elsewhere, so that dropping this
@@ -191,13 +216,14 @@ impl RunState {
         Duration::from_millis(self.active_ms)
     }
 
-    /// Returns the last step, in the order of the plan, that has completed. Returns `None` if no
-    /// step has completed.
-    pub(crate) fn last_completed(&self) -> Option<usize> {
-        let completed = |outcome: &Option<Outcome>| {
-            outcome.as_ref().is_some_and(|outcome| outcome.is_success())
+    /// Returns the last step, in the order of the plan, that has completed and is not a finally
+    /// step. Returns `None` if no such step has completed.
+    pub(crate) fn last_completed(&self, plan: &Plan) -> Option<usize> {
+        let completed = |&step: &usize| {
+            let outcome = self.outcomes[step].as_ref();
+            !plan.is_final(step) && outcome.is_some_and(|outcome| outcome.is_success())
         };
-        self.outcomes.iter().rposition(completed)
+        (0..self.outcomes.len()).rev().find(completed)
     }
 
     /// Truncates the outputs that are preserved for the report of a failed run to at most `left`
@@ -328,14 +354,4 @@ fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     }
     let set: StepSet = steps.iter().copied().collect();
     (set.len() == steps.len()).then_some(set)
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
-const fn is_false(truth: &bool) -> bool {
-    !*truth
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }

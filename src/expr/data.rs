@@ -25,7 +25,8 @@ pub(crate) enum Root {
         /// The field of the record.
         field: Field,
     },
-    /// The current element of a loop.
+    /// The current element of a loop or, in a loop without a collection, the output of the previous
+    /// iteration.
     Item,
     /// The index of the current loop element, starting at zero.
     Index,

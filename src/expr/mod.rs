@@ -15,6 +15,7 @@
 //! | `"$steps.search"`, `"$steps[0]"` | the output of a step |
 //! | `"$steps.search.output.x"` | a part of the output; other fields of a step are `content`, `text`, `status` and `error` |
 //! | `"$item"`, `"$index"` | in a loop, the current element and its index, from zero |
+//! | `"$last"`, `"$index"` | in a repeated call, the output of the previous iteration, and the number of previous iterations |
 //! | `"$workflow.id"`, `"$workflow.name"`, `"$workflow.started_at"` | the ID of the run, the name of the composite, and the start time of the run |
 //! | `"$vars.team"` | a [variable](Variables), or a part of its value |
 //! | `"$input.tone?"` | the value if it exists; otherwise the key or element with this reference is omitted |

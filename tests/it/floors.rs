@@ -135,7 +135,7 @@ fn engine_uses_neither_tower_nor_toml() {
 
 #[test]
 fn scheduler_uses_neither_tokio_nor_a_clock() {
-    let parts = ["scheduler", "scheduler.rs", "attempts.rs", "for_each.rs"];
+    let parts = ["scheduler", "scheduler.rs", "attempts.rs", "running_loop.rs"];
     let parts = parts.map(|part| Path::new("engine").join(part));
     let sources =
         SOURCES.iter().filter(|source| parts.iter().any(|part| source.path.starts_with(part)));

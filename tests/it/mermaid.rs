@@ -7,9 +7,9 @@ use std::{
 
 use mcp_composite::{
     composite::{
-        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
-        JsonType, OnError, Otherwise, Output, OutputProperty, Plan, Race, Retry, Step, Stop,
-        Strategy, Success, Switch, Target, Workflow,
+        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, Finally,
+        ForEach, JsonType, OnError, Otherwise, Output, OutputProperty, Plan, Race, Repeat, Retry,
+        Step, Stop, Strategy, Success, Switch, Target, Workflow,
     },
     mermaid::{Recorder, Run},
     store::SignedStore,
@@ -115,6 +115,30 @@ fn computed_value_is_drawn_with_its_expression() {
     let chart = drawn(vec![values], "values");
     assert!(chart.contains(r#"c0n2["shape<br/>computes #123;#34;n#34;"#), "{chart}");
     assert!(chart.contains("c0n1 --> c0n2\n        c0n2 --> c0n3\n"), "{chart}");
+}
+
+#[test]
+fn repeated_call_is_drawn_with_its_condition() {
+    let poll = Repeat::new("status", "last.done").max_iterations(5);
+    let steps = [Step::new("first", "count"), Step::new("poll", poll)];
+    let polls = CompositeTool::pipeline("polls", "Polls", steps);
+    let chart = drawn(vec![polls], "polls");
+    let line = r#"c0n2{{"poll<br/>status<br/>until last#46;done, 5 times at most"}}"#;
+    assert!(chart.contains(line), "{chart}");
+}
+
+#[test]
+fn finally_step_is_drawn_after_all_others() {
+    let steps = [
+        Step::new("first", "count"),
+        Step::new("next", "count"),
+        Step::new("undo", "tell").finally(Finally::new()),
+    ];
+    let undoes = CompositeTool::workflow("undoes", "Undoes", steps);
+    let chart = drawn(vec![undoes], "undoes");
+    for line in [r#"c0n3["undo<br/>tell<br/>finally"]"#, "c0n1 --> c0n3", "c0n2 --> c0n3"] {
+        assert!(chart.contains(line), "{chart}");
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::{
 use mcp_composite::{
     adapter::ServeService,
     composite::{
-        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
-        OnError, Otherwise, Retry, Step, Stop, Switch, ToolCall,
+        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, Finally,
+        ForEach, OnError, Otherwise, Repeat, Retry, Step, Stop, Switch, ToolCall,
     },
     message::ToolAnswer,
     observe::{Event, Observer, RunId, What},
@@ -487,4 +487,92 @@ async fn panicking_observer_does_not_affect_the_run() {
     let layer = CompositeLayer::new([composite]).unwrap().observer(Panics).observer(notes.clone());
     let result = testing::call(&layer.layer(server()), "look", json!({})).await;
     assert_eq!((result.is_error, notes.lines().len()), (Some(false), 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn iterations_are_observed_like_the_elements_of_a_loop() {
+    let echo = ToolCall::new("echo").arguments(json!({ "n": "$index" }));
+    let poll = Repeat::new(echo, "last.n == 1").delay(Duration::from_secs(2));
+    let composite = CompositeTool::pipeline("look", "Looks", [Step::new("poll", poll)]);
+    let expected = [
+        "look starts",
+        "look poll starts",
+        "look poll[0] starts",
+        "look poll[0] calls echo, 1",
+        "look poll[0] completed, 1, 0-0",
+        "look poll[1] starts",
+        "look poll[1] calls echo, 1",
+        "look poll[1] completed, 1, 2-2",
+        "look poll completed, 2, 0-2",
+        "look ends",
+    ];
+    assert_eq!(told(vec![composite]).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn delay_and_first_success_of_a_loop_are_observed() {
+    let each = ForEach::new("$input.all", "flaky").max_parallel(1).delay(Duration::from_secs(2));
+    let step = Step::new("try", each.stop_at_first_success());
+    let composite = CompositeTool::pipeline("look", "Looks", [step]);
+    let notes = Arc::new(Notes::default());
+    let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
+    testing::call(&layer.layer(server()), "look", json!({ "all": [1, 2, 3] })).await;
+    let expected = [
+        "look starts",
+        "look try starts",
+        "look try[0] starts",
+        "look try[0] calls flaky, 1",
+        "look try[0] failed: tool, 1, 0-0",
+        "look try[1] starts",
+        "look try[1] calls flaky, 1",
+        "look try[1] completed, 1, 2-2",
+        "look try completed, 2, 0-2",
+        "look ends",
+    ];
+    assert_eq!(notes.lines(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_call_runs_no_finally_step() {
+    let steps = [
+        Step::new("poll", Repeat::new("a", "false").delay(Duration::from_secs(2))),
+        Step::new("undo", "a").finally(Finally::new()),
+    ];
+    let composite = CompositeTool::workflow("look", "Looks", steps);
+    let (notes, server) = (Arc::new(Notes::default()), server());
+    let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
+    let service = layer.layer(server.clone());
+    let call = testing::call(&service, "look", json!({}));
+    tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Both iterations, and no finally step.
+    assert_eq!(server.calls().len(), 2);
+    let lines = notes.lines();
+    let [.., poll, end] = &lines[..] else { panic!("{lines:?}") };
+    assert!(poll.starts_with("look poll cancelled"), "{poll}");
+    assert_eq!(end, "look is dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn finally_step_is_observed_as_part_of_its_run() {
+    let steps = [
+        Step::new("a", "fails"),
+        Step::new("b", "b").depends_on(["a"]),
+        Step::new("undo", "a").condition("steps.a.status == 'failed'").finally(Finally::new()),
+        Step::new("more", "a").condition("steps.a.status != 'failed'").finally(Finally::new()),
+    ];
+    let composite = CompositeTool::workflow("look", "Looks", steps);
+    let expected = [
+        "look starts",
+        "look a starts",
+        "look a calls fails, 1",
+        "look a failed: tool, 1, 0-0",
+        "look b skipped: ended",
+        "look undo starts",
+        "look undo calls a, 1",
+        "look more skipped: condition",
+        "look undo completed, 1, 0-0",
+        "look fails",
+    ];
+    assert_eq!(told(vec![composite]).await, expected);
 }

@@ -1,11 +1,13 @@
 //! Previews of the calls of a composite.
 
+use std::time::Duration;
+
 use mcp_composite::{
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
     composite::{
-        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, ForEach,
-        JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race, Step, Stop,
-        Strategy, Switch, Target, ToolCall,
+        Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, Finally,
+        ForEach, JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Plan, Race,
+        Repeat, Step, Stop, Strategy, Switch, Target, ToolCall,
     },
     message::Context,
     stack::StackLayer,
@@ -16,6 +18,8 @@ use serde_json::{Value, json};
 use tower::Layer;
 
 use crate::scripted::{can_be_asked, object};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// A tool that accepts only a number `n` and a list `all`.
 fn strict_tool(name: &str) -> Tool {
@@ -133,6 +137,82 @@ async fn preview_shows_computed_values() {
     let value = serde_json::to_value(&preview).unwrap();
     assert_eq!(value["waves"][0]["steps"][0]["value"], json!({ "n": 7, "text": "7!" }));
     assert_eq!(value["waves"][0]["steps"][0].get("error"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn preview_shows_repeated_calls() {
+    let count = || {
+        let arguments = json!({ "n": "$last.n?", "all": "$input.words" });
+        ToolCall::new("count").arguments(arguments)
+    };
+    let poll = Repeat::new(count(), "last.n == 9").delay(SECOND).backoff(2.0).max_iterations(5);
+    let steps = [
+        Step::new("pages", Repeat::new(count(), "$last.done")),
+        Step::new("poll", poll).timeout(20 * SECOND),
+    ];
+    let composite = CompositeTool::workflow("repeats", "Repeats", steps);
+    let service = CompositeLayer::new([composite]).unwrap().layer(server());
+    let preview = service.preview("repeats", object(input())).await.unwrap();
+
+    let expected = r#"repeats
+   1  pages  until $last.done, 100 times at most:
+             count {"all":["a","b"],"n":"$last.n?"}
+      poll   until last.n == 9, 5 times at most, 1s apart, then 2 times as long up to 60s, within 20s:
+             count {"all":["a","b"],"n":"$last.n?"}
+"#;
+    assert_eq!(preview.to_string(), expected);
+    let value = serde_json::to_value(&preview).unwrap();
+    let repeat = json!({
+        "until": "last.n == 9", "max_iterations": 5, "delay_ms": 1000, "backoff": 2.0,
+        "max_delay_ms": 60_000, "timeout_ms": 20_000,
+    });
+    assert_eq!(value["waves"][0]["steps"][1]["repeat"], repeat);
+}
+
+#[tokio::test(start_paused = true)]
+async fn preview_shows_the_delay_and_the_end_of_a_loop() {
+    let each = ForEach::new("$input.words", "ask").max_parallel(1).delay(SECOND / 2);
+    let steps = [Step::new("try", each.stop_at_first_success())];
+    let composite = CompositeTool::workflow("tries", "Tries", steps);
+    let server = server();
+    let service = CompositeLayer::new([composite]).unwrap().layer(server.clone());
+    let preview = service.preview("tries", object(input())).await.unwrap();
+
+    let expected = r#"tries
+   1  try  for each of $input.words, which are 2, 1 at a time, 500ms apart, until one succeeds:
+           ask {}
+"#;
+    assert_eq!(preview.to_string(), expected);
+    assert!(server.calls().is_empty());
+    let value = serde_json::to_value(&preview).unwrap();
+    let each = &value["waves"][0]["steps"][0]["for_each"];
+    assert_eq!((&each["delay_ms"], &each["first_success"]), (&json!(500), &json!(true)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn preview_shows_finally_steps_after_all_others() {
+    let steps = [
+        Step::new("undo", "tell")
+            .condition("steps.first.status == 'completed'")
+            .finally(Finally::new()),
+        Step::new("first", "count"),
+        Step::new("next", "count").depends_on(["first"]),
+    ];
+    let composite = CompositeTool::workflow("undoes", "Undoes", steps);
+    let service = CompositeLayer::new([composite]).unwrap().layer(server());
+    let preview = service.preview("undoes", object(json!({}))).await.unwrap();
+
+    let expected = r#"undoes
+   1  first  count {}
+   2  next   count {}
+   3  undo   finally
+             if steps.first.status == 'completed'
+             tell {}
+"#;
+    assert_eq!(preview.to_string(), expected);
+    let value = serde_json::to_value(&preview).unwrap();
+    assert_eq!(value["waves"][2]["steps"][0]["finally"], true);
+    assert_eq!(value["waves"][0]["steps"][0].get("finally"), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use mcp_composite::config::Config;
 use mcp_composite::{
     composite::{
         Case, CompositeLayer, CompositeTool, ForEach, JsonType, OnError, Otherwise, Output,
-        OutputProperty, Retry, STEPS, Step, Switch, ToolCall, Workflow,
+        OutputProperty, Repeat, Retry, STEPS, Step, Switch, ToolCall, Workflow,
     },
     testing::{self, Answer, Server},
 };
@@ -416,4 +416,40 @@ async fn switch_parses_the_text_of_a_case_with_parse_json() {
         let result = testing::call(&service, "keep_text", json!({ "parse": parse })).await;
         assert_eq!(result.structured_content, Some(expected), "{parse}");
     }
+}
+
+#[test]
+fn repetition_without_an_end_in_sight_is_remarked() {
+    let second = Duration::from_secs(1);
+    let poll = |until: &str| Repeat::new("status", until).max_iterations(100).delay(second);
+    let polls = |repeat: Repeat, timeout: Option<Duration>| {
+        let mut step = Step::new("poll", repeat);
+        if let Some(timeout) = timeout {
+            step = step.timeout(timeout);
+        }
+        let tool = CompositeTool::workflow("polls", "Polls", [step]).timeout(60 * second);
+        CompositeLayer::new([tool]).unwrap().remarks()
+    };
+    let blind =
+        "composite `polls`: step `poll` may never end, because its `until` does not read `$last`";
+    let long = "composite `polls`: step `poll` may wait 99s between its iterations, and the run may take 60s";
+    assert_eq!(polls(poll("input.done"), None), [blind, long]);
+    assert_eq!(polls(poll("$last.done"), None), [long]);
+    assert_eq!(polls(poll("$last.done"), Some(30 * second)), [""; 0]);
+    // The index changes with each iteration.
+    assert_eq!(polls(poll("index == 9").max_iterations(50), None), [""; 0]);
+}
+
+#[test]
+fn loop_whose_delays_exceed_the_run_is_remarked() {
+    let second = Duration::from_secs(1);
+    let loops = |max_iterations: usize| {
+        let each = ForEach::new("$input.all", "echo").delay(second).max_iterations(max_iterations);
+        let steps = [Step::new("each", each)];
+        let tool = CompositeTool::workflow("loops", "Loops", steps).timeout(60 * second);
+        CompositeLayer::new([tool]).unwrap().remarks()
+    };
+    let long = "composite `loops`: step `each` may wait 99s between its elements, and the run may take 60s";
+    assert_eq!(loops(100), [long]);
+    assert_eq!(loops(61), [""; 0]);
 }

@@ -140,6 +140,7 @@ fn step(
         timeout: target.timeout,
         retry: target.retry.map(|retry| self::retry(retry, at)),
         on_failure: OnFailure::Continue,
+        finally: None,
         default_results: None,
     }
 }

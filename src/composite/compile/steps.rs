@@ -8,7 +8,8 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::{
-    arguments, elicitation,
+    arguments, elicitation, finals,
+    loops::{self, LoopCompiler},
     mistakes::{DefinitionPath, in_steps},
     output,
     parts::{CompiledTarget, Parts, ResultForm, is_id},
@@ -19,27 +20,15 @@ use crate::{
         definition::CompositeTool,
         error::DefinitionErrorKind as Kind,
         output::Output,
-        step::{
-            Action, ComputedValue, ForEach, OnError, Otherwise, STEP_TIMEOUT, Step, Switch, Then,
-        },
+        step::{Action, ComputedValue, OnError, Otherwise, STEP_TIMEOUT, Step, Switch, Then},
         tool_call::ToolCall,
     },
     engine::plan::{
         self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, Plan, SpawnHint, StepSet, Stop,
     },
-    expr::{
-        Collection, Condition, Expression, PathSegment, Previous, ScopeNames, Variables,
-        is_reserved,
-    },
+    expr::{Condition, Expression, PathSegment, Previous, ScopeNames, Variables},
     suggest::nearest,
 };
-
-/// The upper bound of the loop setting `max_parallel`, which limits how many elements are processed
-/// at the same time.
-const MAX_LOOP_PARALLEL: usize = 50;
-/// The upper bound of the loop setting `max_iterations`, which limits how many elements a loop may
-/// have.
-const MAX_ITERATIONS: usize = 1000;
 
 /// Compiles the steps of one composite.
 struct Steps<'c> {
@@ -91,6 +80,7 @@ pub(super) fn compile(
         .map(|(index, step)| compiler.step(index, step, &mut at.within(in_steps(index))))
         .collect();
     check_defaults(&compiled, at);
+    let is_ordered = finals::check(&compiled, max_parallel.is_none(), at);
     let names = compiler.names(None);
     let (remarks, mut targets) = (&mut compiler.remarks, compiler.targets);
     let output =
@@ -106,7 +96,9 @@ pub(super) fn compile(
     let name = definition.name.as_str().into();
     let plan = Plan::new(name, compiled, max_parallel.unwrap_or(1), Stop::Never, answer);
     let plan = plan.unwrap_or_else(|cycle| {
-        report_cycle(&cycle, &ids, at);
+        if is_ordered {
+            report_cycle(&cycle, &ids, at);
+        }
         Plan::default()
     });
     stops::note(&plan, &mut targets, at);
@@ -187,7 +179,7 @@ impl<'c> Steps<'c> {
         }
     }
 
-    fn step(&mut self, index: usize, step: &Step, at: &mut DefinitionPath<'_>) -> plan::Step {
+    fn step(&mut self, index: usize, step: &'c Step, at: &mut DefinitionPath<'_>) -> plan::Step {
         let names = self.names(Some(index));
         at.not_zero("timeout", step.timeout.is_some_and(|timeout| timeout.is_zero()));
         let condition = step
@@ -196,12 +188,22 @@ impl<'c> Steps<'c> {
             .and_then(|condition| at.parsed("condition", Condition::parse(condition, &names)));
         let (retry, on_failure) = on_error(step.on_error, at);
 
-        let certain = step.condition.is_none() && on_failure == OnFailure::Abort;
+        let certain =
+            step.condition.is_none() && on_failure == OnFailure::Abort && step.finally.is_none();
         let call = CallPlace { optional: on_failure == OnFailure::Continue, certain };
         let action = match &step.action {
             Action::Tool(tool) => plan::Action::Call(self.call(tool, &names, call, at)),
             Action::ForEach(each) => {
-                plan::Action::ForEach(self.for_each(each, step, &names, call, at))
+                // The collection may be empty.
+                let call = CallPlace { certain: false, ..call };
+                let within = loops::names_within(&names, &each.item_var);
+                let (call, compiler) = self.looped(&each.call, &within, step, call, at);
+                plan::Action::Loop(compiler.for_each(each, call, &names, at))
+            }
+            Action::Repeat(repeat) => {
+                let within = loops::names_repeated(&names);
+                let (call, compiler) = self.looped(&repeat.call, &within, step, call, at);
+                plan::Action::Loop(compiler.repeat(repeat, call, &names, at))
             }
             Action::Switch(switch) => plan::Action::Switch(self.switch(switch, &names, call, at)),
             Action::Elicitation(ask) => {
@@ -226,6 +228,7 @@ impl<'c> Steps<'c> {
             timeout: step.timeout.unwrap_or(STEP_TIMEOUT),
             retry,
             on_failure,
+            finally: finals::compile(step, at),
             default_results: step.default_results.clone(),
         };
         if step.default_results.as_ref().is_some_and(looks_evaluated) {
@@ -281,37 +284,19 @@ impl<'c> Steps<'c> {
         }
     }
 
-    fn for_each(
+    /// Compiles the call of a loop, and returns it with a compiler for the loop itself. `names` are
+    /// the names to which the call can refer.
+    fn looped(
         &mut self,
-        each: &ForEach,
-        step: &Step,
+        tool: &ToolCall,
         names: &ScopeNames<'_>,
+        step: &'c Step,
         call: CallPlace,
         at: &mut DefinitionPath<'_>,
-    ) -> plan::ForEach {
-        let ForEach { collection, item_var, max_parallel, max_iterations, call: tool } = each;
-        let (max_parallel, max_iterations) = (*max_parallel, *max_iterations);
-        let collection = Collection::parse(collection, names)
-            .map_err(|errors| at.push_all("collection", &errors))
-            .unwrap_or_default();
-        if !is_variable(item_var) {
-            at.push(["item_var"], Kind::IllegalItemVar { name: item_var.clone() });
-        }
-        at.within_bounds("max_parallel", max_parallel, MAX_LOOP_PARALLEL);
-        at.within_bounds("max_iterations", max_iterations, MAX_ITERATIONS);
-
-        let rounds = max_iterations.div_ceil(max_parallel.max(1));
-        let timeout = step.timeout.unwrap_or(STEP_TIMEOUT);
-        let longest = timeout.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
-        if step.timeout.is_some() && longest > self.run_timeout {
-            self.remarks.push(format!(
-                "composite `{}`: step `{}` may take {longest:?}, {rounds} times its `timeout`, and the run {:?}",
-                self.composite, step.id, self.run_timeout,
-            ));
-        }
-        let names = ScopeNames { item: Some(item_var), ..*names };
-        let call = self.call(tool, &names, CallPlace { certain: false, ..call }, at);
-        plan::ForEach { collection, max_parallel, max_iterations, call }
+    ) -> (CallSite, LoopCompiler<'_>) {
+        let call = self.call(tool, names, call, at);
+        let (composite, run_timeout) = (self.composite, self.run_timeout);
+        (call, LoopCompiler { composite, run_timeout, step, remarks: &mut self.remarks })
     }
 
     fn switch(
@@ -387,10 +372,4 @@ fn looks_evaluated(value: &Value) -> bool {
         Value::Object(members) => members.values().any(looks_evaluated),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
-}
-
-/// Returns `true` if `name` is a valid variable name for the current element of a loop.
-fn is_variable(name: &str) -> bool {
-    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !is_reserved(name)
 }

@@ -54,7 +54,8 @@ pub(super) fn note(plan: &Plan, targets: &mut [CompiledTarget], at: &mut Definit
         if step.action.as_early_end().is_none() || step.may_be_skipped() {
             continue;
         }
-        for later in plan.with_dependents(index).filter(|&later| later != index) {
+        let later = plan.with_dependents(index).filter(|&later| later != index);
+        for later in later.filter(|&later| !plan.is_final(later)) {
             let kind = Kind::NeverStarts { stop: step.id.to_string() };
             at.within(in_steps(later)).push::<&str>([], kind);
         }

@@ -80,6 +80,9 @@ impl Known<'_> {
         remarks: &mut Vec<String>,
         at: &mut DefinitionPath<'_>,
     ) {
+        if by.precedes(used.root, self.steps) {
+            return;
+        }
         if let Some(mistake) = self.missing_field(used) {
             return at.push(used.place.clone(), mistake);
         }
@@ -114,7 +117,8 @@ impl Known<'_> {
                 ));
             }
         }
-        if step.may_be_skipped() && !has_default(step, field, used.path) {
+        let may_be_missing = step.may_be_skipped() || by.is_final_without_check(used.root);
+        if may_be_missing && !has_default(step, field, used.path) {
             let missing = || match field {
                 Field::Output => {
                     let path: String = used.path.iter().map(ToString::to_string).collect();
@@ -194,6 +198,21 @@ impl By<'_> {
         let cases = step.action.calls().filter_map(|call| call.when);
         let mut uses = step.condition.iter().chain(cases).flat_map(Condition::uses);
         uses.any(|used| used.root == field)
+    }
+
+    /// Returns `true` if this is a step that runs before the finally step to which `field` belongs.
+    /// Such a reference is reported with the finally steps.
+    fn precedes(self, field: Root, steps: &[Step]) -> bool {
+        let (Self::Step(by), Root::Step { step, .. }) = (self, field) else { return false };
+        !by.is_final() && steps[step].is_final()
+    }
+
+    /// Returns `true` if this is a finally step whose conditions do not check the status of the
+    /// step in `field`. Before a finally step, any step may have been skipped or cancelled.
+    fn is_final_without_check(self, field: Root) -> bool {
+        let (Self::Step(by), Root::Step { step, .. }) = (self, field) else { return false };
+        let status = Root::Step { step, field: Field::Status };
+        by.is_final() && !self.has_condition_on(status)
     }
 
     fn id(self) -> Option<String> {

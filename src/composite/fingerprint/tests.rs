@@ -5,7 +5,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use super::*;
 use crate::{
     composite::{
-        BranchOrder, JsonType, Labels, OnLimit, Then, Trace,
+        BranchOrder, Finally, JsonType, Labels, OnLimit, Repeat, Then, Trace,
         compile::Program,
         step::{Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Stop, Switch},
         tool_call::ToolCall,
@@ -92,6 +92,10 @@ fn add(tool: &mut CompositeTool, action: impl Into<Action>) {
     of_workflow(tool).steps.push(Step::new("e", action));
 }
 
+fn repeat() -> Repeat {
+    Repeat::new("tool", "last.ok")
+}
+
 fn output(tool: &mut CompositeTool) -> &mut Output {
     of_workflow(tool).output.as_mut().unwrap()
 }
@@ -136,7 +140,7 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("target optional", |tool| target(tool).optional = true),
 ];
 
-const WORKFLOW: [Change<CompositeTool>; 59] = [
+const WORKFLOW: [Change<CompositeTool>; 70] = [
     ("report", |tool| of_workflow(tool).report = false),
     ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
     ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
@@ -182,6 +186,17 @@ const WORKFLOW: [Change<CompositeTool>; 59] = [
     ("on_decline skip", |tool| ask(tool).on_decline = OnRefusal::SkipRemaining),
     ("on_cancel continue", |tool| ask(tool).on_cancel = OnRefusal::Continue),
     ("on_cancel skip", |tool| ask(tool).on_cancel = OnRefusal::SkipRemaining),
+    ("loop delay", |tool| each(tool).delay = SECOND),
+    ("first_success", |tool| each(tool).first_success = true),
+    ("finally", |tool| step(tool).finally = Some(Finally::new())),
+    ("grace", |tool| step(tool).finally = Some(Finally::new().grace(SECOND))),
+    ("repeat", |tool| add(tool, repeat())),
+    ("repeat call", |tool| add(tool, Repeat::new("other", "last.ok"))),
+    ("until", |tool| add(tool, Repeat::new("tool", "last.no"))),
+    ("repeat delay", |tool| add(tool, repeat().delay(SECOND))),
+    ("backoff", |tool| add(tool, repeat().backoff(1.5))),
+    ("repeat max_delay", |tool| add(tool, repeat().max_delay(SECOND))),
+    ("repeat max_iterations", |tool| add(tool, repeat().max_iterations(2))),
     ("value", |tool| add(tool, ComputedValue::new("1"))),
     ("another value", |tool| add(tool, ComputedValue::new("2"))),
     ("stop", |tool| add(tool, Stop::message("1"))),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rmcp::model::JsonObject;
 
-use super::{Command, Effects, NewCall, Scheduler, Start};
+use super::{Command, Effects, Loop, NewCall, Scheduler, Start};
 use crate::engine::{
     attempts::{AttemptInput, Attempts},
     branches::BranchId,
@@ -158,11 +158,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().filter(|call| call.is_due()).map(|call| call.id).min()
     }
 
-    /// Returns the earliest deadline of the run and of its pending calls. Calls whose next attempt
-    /// is already due are ignored.
+    /// Returns the earliest deadline of the run, of its pending calls and of its loops. Calls whose
+    /// next attempt is already due are ignored.
     pub(in crate::engine) fn due(&self) -> Duration {
         let calls = self.calls.iter().filter(|call| !call.is_due()).map(|call| call.due);
-        calls.fold(self.deadline, Duration::min)
+        let loops = self.loops.iter().filter_map(Loop::due);
+        calls.chain(loops).fold(self.deadline, Duration::min)
     }
 
     /// Returns the earliest of the deadlines that were set since the previous call of this method.
@@ -173,12 +174,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 
     /// Records a new deadline, so that [`take_soonest`](Self::take_soonest) returns the earliest
     /// deadline that was set.
-    fn note_due(&mut self, due: Duration) {
+    pub(super) fn note_due(&mut self, due: Duration) {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
-    /// Processes all deadlines up to the time `due`: times out attempts whose deadline has passed,
-    /// and marks retries whose delay has passed as due.
+    /// Processes all deadlines up to the time `due`: times out attempts and loops whose deadline
+    /// has passed, and marks retries whose delay has passed as due.
     pub(in crate::engine) fn pass(&mut self, due: Duration, now: Duration) {
         let mut late = Vec::new();
         for call in self.calls.iter_mut().filter(|call| call.due <= due) {
@@ -198,6 +199,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 self.end_attempt(id, outcome, now);
             }
         }
+        self.pass_loops(due, now);
     }
 
     /// Records the outcome of an attempt that has ended. If the retry policy allows another

@@ -69,7 +69,7 @@ impl<E: Effects> Scheduler<'_, E> {
         // polled. If work is left although nothing else has ended the run, the run has reached its
         // deadline.
         let is_late = !self.calls.is_empty()
-            || self.loops.iter().any(Loop::may_begin)
+            || self.loops.iter().any(Loop::has_next)
             || self.next_ready().is_some();
         if self.is_over() || (self.has_ended() && !is_late) {
             self.end_loops_that_wait(now);

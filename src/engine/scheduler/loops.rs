@@ -9,8 +9,8 @@ use super::{Command, Effects, Loop, NewCall, Scheduler, object};
 use crate::engine::{
     branches::BranchId,
     meter::Reached,
-    outcome::{Outcome, Status, StepError},
-    plan::{Arguments, ForEach, OnFailure},
+    outcome::{ErrorKind, Outcome, Status, StepError},
+    plan::{Arguments, LoopPlan, Repeat},
 };
 
 // === impl Scheduler ===
@@ -20,15 +20,16 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     pub(super) fn begin_loop(
         &mut self,
         step: usize,
-        each: &'p ForEach,
+        each: &'p LoopPlan,
         items: Vec<Value>,
         now: Duration,
     ) {
         self.effects.begin_step(step);
-        if !items.is_empty() {
+        let each = Loop::new(step, each, items, now);
+        if !each.is_done() {
             self.effects.open_step(step);
         }
-        self.add_loop(Loop::new(step, each, items, now));
+        self.add_loop(each);
         self.advance(step, now);
     }
 
@@ -36,6 +37,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     pub(super) fn add_loop(&mut self, each: Loop<'p>) {
         self.effects.split_step(&each);
         self.loops.push(each);
+        self.note_loop(self.loops.len() - 1);
     }
 
     pub(super) fn place_of_loop(&self, step: usize) -> Option<usize> {
@@ -57,7 +59,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// Begins the next element of a loop.
     pub(super) fn begin_element(&mut self, step: usize, now: Duration) -> Command<'p> {
         let Some(place) = self.place_of_loop(step) else { return Command::Continue };
-        let Some(element) = self.loops[place].begin_next() else { return Command::Continue };
+        let Some(element) = self.loops[place].begin_next(now) else { return Command::Continue };
+        self.note_loop(place);
         let id = BranchId { step, element };
         self.effects.begin_element(id);
         let site = &self.loops[place].definition.call;
@@ -81,9 +84,34 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         object(match &each.definition.call.arguments {
             Arguments::Input => Ok(Some(self.state.input.clone())),
             Arguments::Mapped(expression) => {
-                self.state.evaluate_at(&each.items, element, |data| expression.evaluate_in(data))
+                let item = each.item(element);
+                self.state.evaluate_at(item, element, |data| expression.evaluate_in(data))
             }
         })
+    }
+
+    /// Records the time at which a loop continues after a delay or times out.
+    fn note_loop(&mut self, place: usize) {
+        if let Some(due) = self.loops[place].due() {
+            self.note_due(due);
+        }
+    }
+
+    /// Continues the loops whose delay has passed, and ends those whose deadline has passed.
+    pub(super) fn pass_loops(&mut self, due: Duration, now: Duration) {
+        for each in &mut self.loops {
+            if each.end_pause(due) {
+                self.advancing.insert(each.step);
+            }
+        }
+        let is_late = |each: &Loop<'_>| each.deadline().is_some_and(|deadline| deadline <= due);
+        while let Some(place) = self.loops.iter().position(is_late) {
+            let each = &self.loops[place];
+            let ended = each.ended().count();
+            let why = each.definition.as_repeat().map(|repeat| repeat.unfinished(ended, "timeout"));
+            let why = StepError::new(ErrorKind::Timeout, why.unwrap_or_default());
+            self.fail_loop(place, Status::TimedOut, Some(why), now);
+        }
     }
 
     /// Lets a loop start its next elements. If all elements have ended, ends the loop and the step.
@@ -103,12 +131,43 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             let outcome = Outcome::ended(since, now, Status::Failed, Some(error));
             Outcome { attempts: 0, ..outcome }
         } else {
-            let outcome = Outcome::ended(each.since, now, Status::Completed, None);
-            let mut outcome = Outcome { attempts: each.attempts, ..outcome };
-            outcome.set_output(each.into_output());
-            outcome
+            self.loop_outcome(each, now)
         };
         self.finish(step, outcome);
+    }
+
+    /// Returns the outcome of a loop whose elements have all ended.
+    fn loop_outcome(&mut self, each: Loop<'p>, now: Duration) -> Outcome {
+        let (since, attempts) = (each.since, each.attempts);
+        if each.definition.ends_at_success() && !each.has_completed_any() {
+            let why = self.why_ended().unwrap_or_else(|| each.no_success());
+            self.state.preserve_loop(each);
+            return Outcome { attempts, ..Outcome::ended(since, now, Status::Failed, Some(why)) };
+        }
+        let outcome = Outcome::ended(since, now, Status::Completed, None);
+        let mut outcome = Outcome { attempts, ..outcome };
+        outcome.set_output(each.into_output());
+        outcome
+    }
+
+    /// Ends a loop of which an element has succeeded. Its running elements are cancelled, and the
+    /// others are skipped.
+    fn end_at_success(&mut self, place: usize, now: Duration) {
+        let each = self.loops.swap_remove(place);
+        let (step, since) = (each.step, each.since);
+        let attempts = each.attempts + self.drop_elements(step);
+        let outcome = Outcome::ended(since, now, Status::Completed, None);
+        let mut outcome = Outcome { attempts, ..outcome };
+        outcome.set_output(each.into_partial_output());
+        self.finish(step, outcome);
+    }
+
+    /// Drops the running calls and the pending questions of a loop, and returns the number of their
+    /// attempts.
+    fn drop_elements(&mut self, step: usize) -> u32 {
+        let given_up = self.state.asked.extract_if(.., |asked| asked.id.step == step);
+        let in_vain: u32 = given_up.map(|asked| asked.attempts).sum();
+        in_vain + self.drop_calls(step)
     }
 
     /// Skips a loop element that was about to start. Ends the run, because a limit was reached.
@@ -134,22 +193,62 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         let Some(place) = self.place_of_loop(id.step) else { return };
         self.effects.end_element(id, &outcome, self.state.limit());
-        let goes_on = self.plan.steps()[id.step].on_failure == OnFailure::Continue
+        let ends_at_success = self.loops[place].definition.ends_at_success();
+        let goes_on = ends_at_success
+            || self.plan.steps()[id.step].tolerates_failures()
             // A rejection by a limit does not fail the loop, because the run ends with a partial
             // result.
             || (outcome.is_refused() && self.state.reached.is_some());
-        if outcome.is_success() || goes_on {
-            return self.loops[place].end(id.element, outcome);
+        let each = &mut self.loops[place];
+        let (is_success, status) = (outcome.is_success(), outcome.status);
+        let error = outcome.error.as_deref().filter(|_| !is_success && !goes_on);
+        let error = error.cloned();
+        each.end(id.element, outcome, now);
+        match each.definition.as_repeat() {
+            Some(repeat) if is_success => self.repeat(place, repeat, now),
+            None if is_success && ends_at_success => self.end_at_success(place, now),
+            _ if is_success || goes_on => self.note_loop(place),
+            _ => {
+                let noun = each.definition.noun();
+                let error = error.map(|error| error.at(&format!("{noun} {}", id.element)));
+                self.fail_loop(place, status, error, now);
+            }
         }
-        let mut each = self.loops.swap_remove(place);
-        let given_up = self.state.asked.extract_if(.., |asked| asked.id.step == id.step);
-        let in_vain: u32 = given_up.map(|asked| asked.attempts).sum();
-        let attempts = each.attempts + outcome.attempts + in_vain + self.drop_calls(id.step);
-        let error = outcome.error.as_deref().cloned();
-        let error = error.map(|error| error.at(&format!("element {}", id.element)));
-        let ended = Outcome::ended(each.since, now, outcome.status, error);
-        each.end(id.element, outcome);
+    }
+
+    /// Adds the next iteration of a loop that ends when a condition holds. Ends the loop if the
+    /// condition holds, and fails it if the loop has the maximum number of iterations.
+    fn repeat(&mut self, place: usize, repeat: &Repeat, now: Duration) {
+        self.count_evaluation();
+        let each = &mut self.loops[place];
+        let count = each.ended().count();
+        let item = each.item(count);
+        let index = count.saturating_sub(1);
+        match self.state.evaluate_at(item, index, |data| repeat.until.evaluate(data)) {
+            Ok(true) => (),
+            Ok(false) if each.repeat(now) => {
+                self.note_loop(place);
+                // No further iteration begins after a limit was reached.
+                self.end_rest(now);
+            }
+            Ok(false) => {
+                let why = repeat.unfinished(count, "max_iterations");
+                let why = StepError::new(ErrorKind::Limit, why);
+                self.fail_loop(place, Status::Failed, Some(why), now);
+            }
+            Err(error) => {
+                self.fail_loop(place, Status::Failed, Some(error.at("until")), now);
+            }
+        }
+    }
+
+    /// Fails a loop, and cancels its running elements.
+    fn fail_loop(&mut self, place: usize, status: Status, error: Option<StepError>, now: Duration) {
+        let each = self.loops.swap_remove(place);
+        let step = each.step;
+        let attempts = each.attempts + self.drop_elements(step);
+        let ended = Outcome::ended(each.since, now, status, error);
         self.state.preserve_loop(each);
-        self.finish(id.step, Outcome { attempts, ..ended });
+        self.finish(step, Outcome { attempts, ..ended });
     }
 }

@@ -37,7 +37,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     fn resume_next(&mut self, now: Duration) -> Option<Command<'p>> {
         for state in mem::take(&mut self.state.loops) {
             let step = state.step;
-            let Action::ForEach(each) = &self.plan.steps()[step].action else { continue };
+            let Action::Loop(each) = &self.plan.steps()[step].action else { continue };
             let asked = self.state.asked.iter().filter(|asked| asked.id.step == step).count();
             self.add_loop(Loop::resumed(state, each, asked));
         }

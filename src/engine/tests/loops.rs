@@ -295,3 +295,67 @@ async fn failure_after_a_reached_limit_still_fails_the_run() {
         assert_eq!(error(&state, 0).message, told);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn delay_separates_the_calls_of_a_loop() {
+    for (max_parallel, starts) in [(1, [0, 1 + 3, 4 + 1 + 3]), (2, [0, 3, 6])] {
+        let world = World::new();
+        let steps = json!([{ "id": "loop", "tool": "sleeps", "collection": [1, 1, 1], "delay": 3,
+            "max_parallel": max_parallel, "arguments": { "seconds": "$item" } }]);
+        let state = world.run(&workflow(&steps), json!({})).await;
+        let started = [0, 1, 2].map(|element| world.start_of(&format!("loop[{element}]")));
+        assert_eq!((statuses(&state), started), (vec![Status::Completed], starts.map(Some)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_success_cancels_running_elements_and_skips_the_rest() {
+    let world = World::new();
+    let plan = workflow(&json!([{ "id": "loop", "tool": "sleeps", "collection": [5, 2, 9, 1],
+        "max_parallel": 3, "end": "first_success", "arguments": { "seconds": "$item" } }]));
+    let state = world.run(&plan, json!({})).await;
+    let output = outcome(&state, 0).clone().take_any_output().unwrap();
+    let status = |element: usize| output["iterations"][element]["status"].clone();
+    let statuses = [0, 1, 2, 3].map(status);
+    assert_eq!(statuses, ["cancelled", "completed", "cancelled", "skipped"]);
+    assert_eq!(output["first_success"], output["iterations"][1]);
+    assert_eq!((&output["failed"], &output["cancelled"]), (&json!(0), &json!(2)));
+    assert_eq!((world.begun.elapsed().as_secs(), outcome(&state, 0).attempts), (2, 3));
+    assert_eq!(world.start_of("loop[3]"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn loop_without_any_success_fails() {
+    let steps = |items: &Value, continues: bool| {
+        let picky = picky(&json!({ "end": "first_success", "collection": items,
+            "max_parallel": 1, "continue": continues }));
+        workflow(&json!([picky, { "id": "after", "arguments": {}, "depends_on": ["loop"] }]))
+    };
+    let bad = json!({ "bad": true });
+    for (items, calls, message) in [
+        (json!([bad, bad]), 2, "none of 2 elements succeeded, and the last failed: bad item"),
+        (json!([]), 0, "no element succeeded: there are none"),
+    ] {
+        let world = World::new();
+        let state = world.run(&steps(&items, false), json!({})).await;
+        assert_eq!(statuses(&state), [Status::Failed, Status::Skipped]);
+        assert_eq!((&*error(&state, 0).message, world.started().len()), (message, calls));
+        let state = run_new(&steps(&items, true), json!({})).await;
+        assert_eq!(statuses(&state), [Status::Failed, Status::Completed]);
+    }
+    // A failure before the success does not end the loop.
+    let state = run_new(&steps(&json!([bad, {}, {}]), false), json!({})).await;
+    assert_eq!(statuses(&state), [Status::Completed; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limit_before_the_first_success_skips_the_rest() {
+    let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
+    let plan = workflow(&json!([picky(&json!({ "end": "first_success", "max_parallel": 1,
+        "collection": [{ "bad": true }, {}] }))]));
+    let scope = scope(600).of_run(&plan.name, limits, &Context::default(), None);
+    let state = RunState::new(json!({}), 1);
+    let state = run(&plan, state, &scope, World::new().caller()).await;
+    assert_eq!((statuses(&state), state.failed), (vec![Status::Failed], None));
+    assert!(error(&state, 0).ends_run && state.reached.is_some());
+}

@@ -3,6 +3,7 @@ mod attempts;
 mod branches;
 mod deadlines;
 mod fan_outs;
+mod finals;
 mod first_polls;
 mod graphs;
 mod loops;
@@ -11,6 +12,7 @@ mod plans;
 mod previews;
 mod properties;
 mod records;
+mod repeats;
 mod rounds;
 mod scheduler;
 
@@ -35,8 +37,8 @@ use super::{
     outcome::{ErrorKind, Outcome, Status, StepError},
     output::{Output, Property, Source},
     plan::{
-        Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, ForEach, OnFailure, OnRefusal,
-        Parse, Plan, Retry, RunOutput, SpawnHint, Step, Stop, Switch,
+        Action, Arguments, CallSite, EarlyEnd, Elicitation, EndForm, Finally, LoopKind, LoopPlan,
+        OnFailure, OnRefusal, Parse, Plan, Repeat, Retry, RunOutput, SpawnHint, Step, Stop, Switch,
     },
     run::Run,
     scope::Scope,
@@ -95,10 +97,29 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
     };
     let action = if let Some(collection) = step.get("collection") {
         let within = ScopeNames { item: Some("item"), ..names };
-        Action::ForEach(ForEach {
-            collection: Collection::parse(collection, &names).expect("parses"),
+        Action::Loop(LoopPlan {
+            kind: LoopKind::ForEach {
+                collection: Collection::parse(collection, &names).expect("parses"),
+                first_success: step["end"] == "first_success",
+            },
             max_parallel: step["max_parallel"].as_u64().unwrap_or(10) as usize,
             max_iterations: step["max_iterations"].as_u64().unwrap_or(1000) as usize,
+            delay: seconds(&step["delay"]).unwrap_or_default(),
+            call: call(step, &within),
+        })
+    } else if let Some(until) = step.get("until") {
+        let within = ScopeNames { item: Some("last"), ..names };
+        let until = until.as_str().expect("a condition is a text");
+        Action::Loop(LoopPlan {
+            kind: LoopKind::Repeat(Repeat {
+                until: Condition::parse(until, &within).expect("parses"),
+                backoff: step["backoff"].as_f64().unwrap_or(1.0),
+                max_delay: seconds(&step["max_delay"]).unwrap_or(Duration::from_secs(60)),
+                timeout: seconds(&step["timeout"]),
+            }),
+            max_parallel: 1,
+            max_iterations: step["max_iterations"].as_u64().unwrap_or(100) as usize,
+            delay: seconds(&step["delay"]).unwrap_or_default(),
             call: call(step, &within),
         })
     } else if let Some(cases) = step.get("cases") {
@@ -149,6 +170,9 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             Some(Value::Bool(true)) => OnFailure::Continue,
             _ => OnFailure::Abort,
         },
+        finally: step.get("finally").map(|finally| Finally {
+            grace: seconds(&finally["grace"]).unwrap_or(Duration::from_secs(30)),
+        }),
         default_results: step.get("default_results").cloned(),
     }
 }

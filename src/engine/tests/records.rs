@@ -312,7 +312,7 @@ async fn run_keeps_only_the_last_declared_completed_result() {
             kept.map(|(step, _)| step).collect::<Vec<_>>()
         };
         assert_eq!(kept(&state), [2], "{seconds:?}");
-        assert_eq!(state.last_completed(), Some(2));
+        assert_eq!(state.last_completed(&plan), Some(2));
         let result = outcome(&state, 2).result.as_ref().unwrap();
         assert_eq!(result.structured_content.as_ref().unwrap()["id"], "c");
     }
@@ -332,7 +332,7 @@ async fn result_that_is_also_read_is_held_once() {
     assert!(outcome(&state, 0).result.is_none() && outcome(&state, 0).record.is_none());
 
     let state = world.run(&plan, json!({ "last": false })).await;
-    assert_eq!(state.last_completed(), Some(0));
+    assert_eq!(state.last_completed(&plan), Some(0));
     let result = outcome(&state, 0).result.as_ref().unwrap();
     assert_eq!(result.structured_content, Some(json!({ "x": 1 })));
     assert!(outcome(&state, 0).record.is_none());
@@ -346,7 +346,7 @@ async fn loop_record_can_be_the_answer_after_it_is_read() {
             "arguments": { "x": "$steps.loop.output.count" } },
     ]));
     let mut state = run_new(&plan, json!({})).await;
-    assert_eq!(state.last_completed(), Some(0));
+    assert_eq!(state.last_completed(&plan), Some(0));
     let answer = state.outcomes[0].as_mut().unwrap().take_output().unwrap();
     assert_eq!(answer["iterations"][0]["output"], json!({ "x": 1 }));
 }

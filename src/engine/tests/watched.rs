@@ -97,6 +97,25 @@ async fn failed_loop_cancels_its_own_elements_before_other_steps() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn first_success_cancels_running_elements_before_its_loop_completes() {
+    let steps = json!([{ "id": "a", "tool": "sleeps", "collection": [5, 2, 9, 1], "max_parallel": 3,
+        "end": "first_success", "arguments": { "seconds": "$item" } }]);
+    let told = told_of(&steps, RunLimits::default()).await;
+    let [begin, end] = [&told[..4], &told[4..]];
+    assert_eq!(begin, ["a begins", "a[0] begins", "a[1] begins", "a[2] begins"]);
+    assert_eq!(end, ["a[1] completed", "a[0] cancelled", "a[2] cancelled", "a completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeout_of_a_repeated_call_cancels_its_iteration() {
+    let steps = json!([{ "id": "a", "tool": "sleeps", "until": "false", "timeout": 5,
+        "arguments": { "seconds": 3 } }]);
+    let told = told_of(&steps, RunLimits::default()).await;
+    let begin = ["a begins", "a[0] begins", "a[0] completed", "a[1] begins"];
+    assert_eq!(told, [&begin[..], &["a[1] cancelled", "a timed_out"]].concat());
+}
+
+#[tokio::test(start_paused = true)]
 async fn step_that_fails_before_its_call_is_reported_as_begun() {
     let steps = json!([{ "id": "a", "arguments": { "x": "$input.x" } }]);
     let told = told_of(&steps, RunLimits::default()).await;

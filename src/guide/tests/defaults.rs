@@ -28,6 +28,10 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
         ("[[composite_tools.steps]]", "item_var" | "max_iterations" | "max_parallel") => {
             (step("type = 'for_each'\ncollection = '$input.l'\ntool = 'a'\n"), "")
         }
+        ("[[composite_tools.steps]]", "max_delay") => (
+            step("type = 'repeat'\ntool = 'a'\nuntil = '$last.ok'\ndelay = '1s'\nbackoff = 2\n"),
+            "",
+        ),
         ("[[composite_tools.steps]]", "on_decline" | "on_cancel") => {
             (step("type = 'elicitation'\nmessage = 'Yes?'\n"), "")
         }

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 261] = [
+static KEYS: [(&str, &str, &str, &str); 268] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -186,6 +186,13 @@ static KEYS: [(&str, &str, &str, &str); 261] = [
     ("steps", "default", "{ tool = \"other\" }", "default: Call(ToolCall { tool: \"other\""),
     ("steps", "message", "\"Really?\"", "message: \"Really?\""),
     ("steps", "schema", "{ title = \"Form\" }", "schema: Object {\"title\""),
+    ("steps", "finally", "true", "finally: Some(Finally"),
+    ("finally", "grace", "\"7s\"", "grace: 7s"),
+    ("steps", "stop", "\"first_success\"", "first_success: true"),
+    ("steps", "until", "\"last.a == 7\"", "until: \"last.a == 7\""),
+    ("steps", "delay", "\"7s\"", "delay: 7s"),
+    ("steps", "backoff", "3", "backoff: 3.0"),
+    ("steps", "max_delay", "\"7s\"", "max_delay: Some(7s)"),
     ("steps", "value", "{ a = 7 }", "value: Object {\"a\": Number(7)}"),
     ("steps", "is_error", "true", "is_error: true"),
     ("steps", "output", "7", "Stop(Stop { result: Output(Number(7)"),
@@ -385,12 +392,13 @@ static KEYS: [(&str, &str, &str, &str); 261] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 43] = [
+const TABLES: [&str; 44] = [
     "",
     "composite_tools",
     "targets",
     "targets.on_error",
     "steps",
+    "finally",
     "on_error",
     "on_decline",
     "on_cancel",
@@ -613,8 +621,8 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             format!("{CALLERS}{}[backends.auth.{table}]\n{entries}", of_http())
         }
         (
-            "steps" | "on_error" | "on_decline" | "on_cancel" | "cases" | "default" | "output"
-            | "properties",
+            "steps" | "finally" | "on_error" | "on_decline" | "on_cancel" | "cases" | "default"
+            | "output" | "properties",
             _,
         ) => workflow(table, entry),
         _ => composite(table, entry),
@@ -625,6 +633,8 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
 fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
     let call = [("id", "\"b\""), ("tool", "\"base\"")];
     let each = [("type", "\"for_each\""), ("collection", "[1]")];
+    let until = ("until", "\"last.a == 6\"");
+    let repeat = [("type", "\"repeat\""), until, ("delay", "\"6s\""), ("backoff", "2")];
     let one = "[{ when = \"true\", tool = \"base\" }]";
     let switch = [("id", "\"b\""), ("type", "\"switch\""), ("cases", one), ("default", "\"skip\"")];
     let value = [("id", "\"b\""), ("type", "\"value\""), ("value", "1")];
@@ -637,14 +647,21 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
         format!("{{ {} }}", entries.join(", "))
     };
     let refusal = inner(&[("action", "\"abort\"")]);
+    let finally = inner(&[]);
     let on_error = inner(&[("action", "\"retry\"")]);
     let cases = format!("[{}]", inner(&[("when", "\"true\""), ("tool", "\"base\"")]));
     let default = inner(&[("tool", "\"base\"")]);
     let step = match (table, entry) {
         (
             "steps",
-            Some(("type" | "collection" | "item_var" | "max_parallel" | "max_iterations", _)),
+            Some((
+                "type" | "collection" | "item_var" | "max_parallel" | "max_iterations" | "stop",
+                _,
+            )),
         ) => replaced(&[call, each].concat(), &[], entry),
+        ("steps", Some(("until" | "delay" | "backoff" | "max_delay", _))) => {
+            replaced(&[&call[..], &repeat].concat(), &[], entry)
+        }
         ("steps", Some(("cases" | "default", _))) => replaced(&switch, &[], entry),
         ("steps", Some(("is_error", _))) => replaced(&stop, &[], entry),
         ("steps", Some(("output", _))) => replaced(&end, &[], entry),
@@ -657,6 +674,7 @@ fn workflow(table: &str, entry: Option<(&str, &str)>) -> String {
             replaced(&[&call[..], &[("on_error", "\"continue\"")]].concat(), &[], entry)
         }
         ("steps", _) => replaced(&call, &[], entry),
+        ("finally", _) => replaced(&call, &[], Some(("finally", &finally))),
         ("on_error", _) => replaced(&call, &[], Some(("on_error", &on_error))),
         ("cases", _) => replaced(&switch, &[], Some(("cases", &cases))),
         ("default", _) => replaced(&switch, &[], Some(("default", &default))),

@@ -1,0 +1,41 @@
+//! The finally steps of plans, which run after the outcome of a run is decided.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{branches::BranchId, meter::Reached, step_set::StepSet};
+
+/// The settings of a finally step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finally {
+    /// The minimum time for all finally steps of the run.
+    pub(crate) grace: Duration,
+}
+
+/// The outcome of a run, decided before its finally steps run. They cannot change it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Settled {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) failed: Option<usize>,
+    #[serde(default)]
+    pub(super) timed_out: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) ended_by: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) reached: Option<Reached>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(super) skipped_elements: Vec<BranchId>,
+}
+
+// === impl Settled ===
+
+impl Settled {
+    /// Returns `true` if all steps to which the outcome refers are in `finished`.
+    pub(super) fn fits(&self, finished: StepSet) -> bool {
+        let steps = [self.failed, self.ended_by].into_iter().flatten();
+        steps
+            .chain(self.skipped_elements.iter().map(|id| id.step))
+            .all(|step| { finished }.any(|it| it == step))
+    }
+}

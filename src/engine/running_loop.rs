@@ -1,0 +1,331 @@
+//! A running loop of a run, with the results of its elements.
+
+use std::{mem, ops::Range, time::Duration};
+
+use serde_json::{Map, Value};
+
+use super::{
+    loop_state::{Iteration, LoopState},
+    milliseconds::milliseconds,
+    outcome::{ErrorKind, Outcome, Status, StepError},
+    plan::LoopPlan,
+    state::RunState,
+};
+
+/// A running loop.
+pub(super) struct Loop<'p> {
+    pub(super) step: usize,
+    pub(super) definition: &'p LoopPlan,
+    /// The elements of the collection. Empty for a loop without a collection.
+    items: Vec<Value>,
+    /// The results of the elements, in order. `None` for elements that have not ended. A loop
+    /// without a collection has one more element after each iteration that does not end it.
+    iterations: Vec<Option<Iteration>>,
+    /// The index of the first element that has not started.
+    next: usize,
+    /// The number of elements that have started but not ended.
+    running: usize,
+    /// The number of tool calls that were made for elements that have ended, including retries.
+    pub(super) attempts: u32,
+    /// The time at which the loop started, as a duration since the start of the run.
+    pub(super) since: Duration,
+    /// The time at which the next element may start. `None` if no delay precedes it, or if the
+    /// delay has passed.
+    paused_until: Option<Duration>,
+}
+
+// === impl Loop ===
+
+impl<'p> Loop<'p> {
+    /// Creates a loop that begins at the time `since`. `items` are the elements of its collection,
+    /// if it has one.
+    pub(super) fn new(
+        step: usize,
+        definition: &'p LoopPlan,
+        items: Vec<Value>,
+        since: Duration,
+    ) -> Self {
+        let count = if definition.as_collection().is_some() { items.len() } else { 1 };
+        let mut iterations = Vec::new();
+        iterations.resize_with(count, || None);
+        let (next, running, attempts, paused_until) = (0, 0, 0, None);
+        Self { step, definition, iterations, next, running, attempts, since, items, paused_until }
+    }
+
+    /// Creates the loop of a run that resumes after a suspension. `asked` is the number of loop
+    /// elements that wait for the user to answer.
+    pub(super) fn resumed(state: LoopState, definition: &'p LoopPlan, asked: usize) -> Self {
+        let LoopState { step, items, iterations, next, attempts, started_ms } = state;
+        let (since, running, paused_until) = (Duration::from_millis(started_ms), asked, None);
+        Self { step, definition, items, iterations, next, running, attempts, since, paused_until }
+    }
+
+    /// Converts the loop to the state that is stored while the run is suspended. At that time, all
+    /// running elements wait for the user to answer.
+    pub(super) fn into_state(self) -> LoopState {
+        let Self { step, items, iterations, next, attempts, since, .. } = self;
+        LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
+    }
+
+    /// Returns the largest number of elements that the loop can have.
+    pub(super) fn max_count(&self) -> usize {
+        match self.definition.as_repeat() {
+            Some(_) => self.definition.max_iterations,
+            None => self.items.len(),
+        }
+    }
+
+    /// Returns the indexes of the elements that have ended.
+    pub(super) fn ended(&self) -> impl Iterator<Item = usize> {
+        let ended = self.iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
+        ended.map(|(element, _)| element)
+    }
+
+    /// Returns the item to which expressions in an element refer: the element of the collection or,
+    /// in a loop without a collection, the output of the previous iteration.
+    pub(super) fn item(&self, element: usize) -> Option<&Value> {
+        match self.definition.as_repeat() {
+            Some(_) => self.iterations.get(element.checked_sub(1)?)?.as_ref()?.output.as_ref(),
+            None => self.items.get(element),
+        }
+    }
+
+    /// Returns `true` if the next element may start now or after a delay: elements are left, and
+    /// fewer than the maximum number of parallel elements are running.
+    pub(super) fn has_next(&self) -> bool {
+        self.next < self.iterations.len() && self.running < self.definition.max_parallel
+    }
+
+    /// Returns `true` if the next element may start now.
+    pub(super) fn may_begin(&self) -> bool {
+        self.has_next() && self.paused_until.is_none()
+    }
+
+    /// Returns `true` if the next element may start after a delay.
+    pub(super) fn is_paused(&self) -> bool {
+        self.has_next() && self.paused_until.is_some()
+    }
+
+    /// Returns the earliest of the times at which the loop continues after a delay or times out.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.paused_until.into_iter().chain(self.deadline()).min()
+    }
+
+    /// Returns the time at which the loop times out. Returns `None` if only the run limits it.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let timeout = self.definition.as_repeat()?.timeout?;
+        Some(self.since.saturating_add(timeout))
+    }
+
+    /// Ends the delay before the next element if it has passed at the time `now`. Returns `false`
+    /// if there is no such delay.
+    pub(super) fn end_pause(&mut self, now: Duration) -> bool {
+        self.paused_until.take_if(|until| *until <= now).is_some()
+    }
+
+    /// Starts the next element and returns its index. Returns `None` if no element may start now.
+    pub(super) fn begin_next(&mut self, now: Duration) -> Option<usize> {
+        self.may_begin().then(|| {
+            self.running += 1;
+            self.next += 1;
+            if self.definition.max_parallel > 1 {
+                self.pause(now);
+            }
+            self.next - 1
+        })
+    }
+
+    /// Delays the next element, if there is one.
+    fn pause(&mut self, now: Duration) {
+        let delay = self.definition.delay_before(self.next);
+        if !delay.is_zero() && self.next < self.iterations.len() {
+            self.paused_until = Some(now.saturating_add(delay));
+        }
+    }
+
+    /// Adds an iteration to a loop without a collection. Returns `false` if the loop has the
+    /// maximum number of iterations.
+    pub(super) fn repeat(&mut self, now: Duration) -> bool {
+        if self.iterations.len() >= self.definition.max_iterations {
+            return false;
+        }
+        self.iterations.push(None);
+        self.pause(now);
+        true
+    }
+
+    /// Skips all elements that have not started, and stores `why` as their error. Returns the
+    /// indexes of these elements.
+    pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
+        let left = self.next..self.iterations.len();
+        for element in left.clone() {
+            self.skip(element, why.clone());
+        }
+        self.next = self.iterations.len();
+        self.paused_until = None;
+        left
+    }
+
+    /// Skips an element that was about to start, and stores `why` as its error.
+    pub(super) fn hold_back(&mut self, element: usize, why: StepError) {
+        self.running -= 1;
+        self.skip(element, why);
+    }
+
+    fn skip(&mut self, element: usize, why: StepError) {
+        let skipped = Iteration { status: Status::Skipped, output: None, error: Some(why) };
+        self.iterations[element] = Some(skipped);
+    }
+
+    /// Returns `true` if all elements were skipped.
+    pub(super) fn is_skipped(&self) -> bool {
+        let is_skipped = |iteration: &Option<Iteration>| {
+            iteration.as_ref().is_some_and(|it| it.status == Status::Skipped)
+        };
+        !self.iterations.is_empty() && self.iterations.iter().all(is_skipped)
+    }
+
+    /// Returns `true` if at least one loop element has ended, not counting elements that were
+    /// skipped.
+    pub(super) fn has_ended_any(&self) -> bool {
+        let mut iterations = self.iterations.iter().flatten();
+        iterations.any(|iteration| iteration.status != Status::Skipped)
+    }
+
+    /// Returns the error of the loop if its definition kept all elements from calling their tools,
+    /// for example because a reference in the arguments has no value in any element. Returns `None`
+    /// if a tool was called, or if there are no elements.
+    pub(super) fn uncalled(&self) -> Option<StepError> {
+        if self.attempts > 0 {
+            return None;
+        }
+        let error = |iteration: &Option<Iteration>| {
+            let error = iteration.as_ref()?.error.as_ref()?;
+            matches!(error.kind, ErrorKind::Definition | ErrorKind::Protocol).then(|| error.clone())
+        };
+        let first = self.iterations.first().and_then(error)?;
+        let is_of_all = self.iterations.iter().all(|iteration| error(iteration).is_some());
+        is_of_all.then(|| first.at("no element was called; element 0"))
+    }
+
+    /// Stores the outcome of a loop element that has ended at the time `now`.
+    pub(super) fn end(&mut self, index: usize, mut outcome: Outcome, now: Duration) {
+        self.running -= 1;
+        self.attempts += outcome.attempts;
+        let status = outcome.status;
+        outcome.add_details();
+        let error = outcome.error.take().map(|error| *error);
+        let output = outcome.into_output();
+        self.iterations[index] = Some(Iteration { status, output, error });
+        if self.definition.max_parallel == 1 {
+            self.pause(now);
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.running == 0 && self.next == self.iterations.len()
+    }
+
+    /// Returns `true` if at least one element has completed.
+    pub(super) fn has_completed_any(&self) -> bool {
+        let mut iterations = self.iterations.iter().flatten();
+        iterations.any(|iteration| iteration.status == Status::Completed)
+    }
+
+    /// Returns the error of a loop of which no element has completed.
+    pub(super) fn no_success(&self) -> StepError {
+        let count = self.iterations.len();
+        let last = self.iterations.iter().rev().flatten().find_map(|it| it.error.clone());
+        match last {
+            Some(last) => {
+                let elements = if count == 1 { "element" } else { "elements" };
+                last.at(&format!("none of {count} {elements} succeeded, and the last failed"))
+            }
+            None => StepError::new(ErrorKind::Tool, "no element succeeded: there are none"),
+        }
+    }
+
+    /// Returns the output of a loop that ends early. Elements that were running get the status
+    /// `cancelled`, and elements of a collection that have not started get the status `skipped`.
+    pub(super) fn into_partial_output(mut self) -> Value {
+        if self.definition.as_repeat().is_some() {
+            self.iterations.truncate(self.next);
+        }
+        for (element, iteration) in self.iterations.iter_mut().enumerate() {
+            let has_begun = element < self.next;
+            let status = if has_begun { Status::Cancelled } else { Status::Skipped };
+            iteration.get_or_insert(Iteration { status, output: None, error: None });
+        }
+        self.into_output()
+    }
+
+    /// Returns the output of the loop, which contains a JSON object for each element, in the order
+    /// of the elements.
+    pub(super) fn into_output(mut self) -> Value {
+        let last = self.definition.as_repeat().map(|_| self.last_output());
+        let ends_at_success = self.definition.ends_at_success();
+        let [mut completed, mut skipped, mut cancelled] = [0; 3];
+        let count = self.iterations.len();
+        let mut items = mem::take(&mut self.items).into_iter();
+        let iterations: Vec<_> = self
+            .iterations
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, iteration)| {
+                let item = items.next();
+                let Iteration { status, output, error } = iteration?;
+                completed += usize::from(status == Status::Completed);
+                skipped += usize::from(status == Status::Skipped);
+                cancelled += usize::from(status == Status::Cancelled);
+                let mut member = Map::with_capacity(4);
+                member.insert("index".to_owned(), index.into());
+                member.extend(item.map(|item| ("item".to_owned(), item)));
+                member.insert("status".to_owned(), status.name().into());
+                if let Some(error) = error {
+                    member.insert("error".to_owned(), error.to_value());
+                } else if let Some(output) = output {
+                    member.insert("output".to_owned(), output);
+                }
+                Some(Value::Object(member))
+            })
+            .collect();
+        let mut output = Map::with_capacity(6);
+        if let Some(last) = last {
+            output.insert("last".to_owned(), last);
+            output.insert("iterations".to_owned(), iterations.into());
+            output.insert("count".to_owned(), (count - skipped).into());
+            return Value::Object(output);
+        }
+        let is_success = |iteration: &&Value| iteration["status"] == Status::Completed.name();
+        let success = iterations.iter().find(is_success).filter(|_| ends_at_success).cloned();
+        output.insert("iterations".to_owned(), iterations.into());
+        output.insert("count".to_owned(), count.into());
+        output.insert("completed".to_owned(), completed.into());
+        output.insert("failed".to_owned(), (count - completed - skipped - cancelled).into());
+        for (status, number) in [(Status::Skipped, skipped), (Status::Cancelled, cancelled)] {
+            if number > 0 {
+                output.insert(status.name().to_owned(), number.into());
+            }
+        }
+        output.extend(success.map(|success| ("first_success".to_owned(), success)));
+        Value::Object(output)
+    }
+
+    /// Returns the output of the last iteration that has one, or null if none has.
+    fn last_output(&self) -> Value {
+        let mut outputs = self.iterations.iter().rev().flatten();
+        outputs.find_map(|iteration| iteration.output.clone()).unwrap_or_default()
+    }
+}
+
+// === impl RunState ===
+
+impl RunState {
+    /// Stores the output of a loop that ends early, so that the report of a failed run can contain
+    /// it. Does nothing if no element has ended, or if all elements that have ended were skipped.
+    pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
+        if each.has_ended_any() {
+            self.preserved.add(each.step, each.into_partial_output());
+        }
+    }
+}
