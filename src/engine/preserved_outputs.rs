@@ -65,10 +65,20 @@ impl Preservation {
 /// Truncates an output to at most `max` bytes. Returns `None` if not even a prefix of it fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
     // In the output of a loop, the outputs of the elements are removed first, then their items,
-    // then their errors.
+    // then their errors, and then the members that repeat a part of an element.
     for key in ["output", "item", "error"] {
         let Some(elements) = elements_mut(&mut output) else { break };
         elements.for_each(|element| drop(element.remove(key)));
+        if content_size::of_value(&output) <= max {
+            return Some(output);
+        }
+    }
+    if elements_mut(&mut output).is_some()
+        && let Some(members) = output.as_object_mut()
+    {
+        for key in ["last", "first_success"] {
+            members.remove(key);
+        }
         if content_size::of_value(&output) <= max {
             return Some(output);
         }
@@ -209,6 +219,18 @@ mod tests {
         let mut outputs = preserved(&[3_000, 3_000, 1_000]);
         outputs.trim(&mut 0);
         assert_eq!(lengths(outputs), [(0, false); 3]);
+    }
+
+    #[test]
+    fn last_output_of_a_repeated_call_is_removed_after_the_others() {
+        let text = "x".repeat(1_000);
+        let element = json!({ "index": 0, "status": "completed", "output": text });
+        let output = json!({ "last": text, "iterations": [element], "count": 1 });
+        let bare = json!({ "index": 0, "status": "completed" });
+        let expected = json!({ "last": text, "iterations": [bare], "count": 1 });
+        assert_eq!(shortened(output.clone(), 1_500), Some(expected));
+        let expected = json!({ "iterations": [bare], "count": 1 });
+        assert_eq!(shortened(output, 500), Some(expected));
     }
 
     #[test]
