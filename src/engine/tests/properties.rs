@@ -22,9 +22,29 @@ struct Random {
     timeout: u64,
     retries: u64,
     condition: Option<bool>,
-    /// The number of elements, and the maximum number of elements that run in parallel. `None` if
-    /// the step is not a loop.
-    elements: Option<(usize, usize)>,
+    /// The loop of the step. `None` if the step is not a loop.
+    looped: Option<RandomLoop>,
+}
+
+/// The loop of a random step.
+#[derive(Clone, Copy, Debug)]
+struct RandomLoop {
+    until: Until,
+    /// The number of elements, or the maximum number of iterations.
+    count: usize,
+    /// The delay between two calls, in seconds.
+    delay: u64,
+}
+
+/// The end of a loop.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// After all elements of a collection. Contains the maximum number of elements that run in
+    /// parallel, and whether the loop ends after the first success.
+    Elements(usize, bool),
+    /// When a condition holds, which it does after every fourth iteration. Contains the remainder
+    /// for which it holds, and the factor by which the delay grows. For 4, it never holds.
+    Condition(u64, u64),
 }
 
 fn random_step() -> impl Strategy<Value = Random> {
@@ -38,9 +58,9 @@ fn random_step() -> impl Strategy<Value = Random> {
         1 => Just("says"),
     ];
     let ways = (any::<bool>(), any::<bool>(), proptest::option::weighted(0.3, any::<bool>()));
-    let elements = proptest::option::weighted(0.3, (0_usize..5, 1_usize..4));
-    (tools, 0..4_u64, any::<u16>(), ways, 1..6_u64, 0..3_u64, elements).prop_map(
-        |(tool, seconds, needs, (reads, may_fail, condition), timeout, retries, elements)| Random {
+    let looped = proptest::option::weighted(0.4, random_loop());
+    (tools, 0..4_u64, any::<u16>(), ways, 1..6_u64, 0..3_u64, looped).prop_map(
+        |(tool, seconds, needs, (reads, may_fail, condition), timeout, retries, looped)| Random {
             tool,
             seconds,
             needs,
@@ -49,9 +69,21 @@ fn random_step() -> impl Strategy<Value = Random> {
             timeout,
             retries,
             condition,
-            elements,
+            looped,
         },
     )
+}
+
+fn random_loop() -> impl Strategy<Value = RandomLoop> {
+    let until = prop_oneof![
+        (1_usize..4, any::<bool>()).prop_map(|(most, ends)| Until::Elements(most, ends)),
+        (0..5_u64, 1..3_u64).prop_map(|(rest, backoff)| Until::Condition(rest, backoff)),
+    ];
+    (until, 0_usize..5, 0..3_u64).prop_map(|(until, count, delay)| RandomLoop {
+        until,
+        count,
+        delay,
+    })
 }
 
 /// Generates plans, together with the dependencies of each step and the concurrency limit. Steps
@@ -88,9 +120,23 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
     if let Some(holds) = step.condition {
         written["condition"] = if holds { "$input.yes".into() } else { "$input.no".into() };
     }
-    if let Some((elements, max_parallel)) = step.elements {
-        written["collection"] = vec![0; elements].into();
-        written["max_parallel"] = max_parallel.into();
+    if let Some(RandomLoop { until, count, delay }) = step.looped {
+        written["delay"] = delay.into();
+        match until {
+            Until::Elements(max_parallel, ends_at_success) => {
+                written["collection"] = vec![0; count].into();
+                written["max_parallel"] = max_parallel.into();
+                if ends_at_success {
+                    written["end"] = "first_success".into();
+                }
+            }
+            Until::Condition(rest, backoff) => {
+                let until = format!("(last.number | default(index)) % 4 == {rest}");
+                written["until"] = until.into();
+                written["max_iterations"] = (count + 1).into();
+                written["backoff"] = backoff.into();
+            }
+        }
     }
     written
 }
@@ -169,6 +215,11 @@ proptest! {
             if step["tool"] == "hangs" {
                 step["tool"] = "breaks".into();
             }
+            let members = step.as_object_mut().unwrap();
+            members.remove("end");
+            if members.contains_key("until") {
+                members.remove("timeout");
+            }
         }
         let plan = plan(&steps, concurrency, RunOutput::Outcomes);
         // Counts the running calls of each step. Dropping the guard decrements the count, however
@@ -225,6 +276,12 @@ proptest! {
             step.as_object_mut().unwrap().remove("retry");
             if step["tool"] == "hangs" {
                 step["timeout"] = 1.into();
+            } else if step.get("until").is_some() {
+                step.as_object_mut().unwrap().remove("timeout");
+            }
+            // Elements that end at the same time may end in any order.
+            if step.get("end").is_some() {
+                step["max_parallel"] = 1.into();
             }
             step["continue"] = true.into();
         }

@@ -33,9 +33,12 @@ struct Random {
 enum Does {
     /// Calls a tool that asks a number of questions.
     Call(Tool),
-    /// Calls such a tool for each element of a loop. Contains the number of elements, and the
-    /// maximum number of elements that run in parallel.
-    Loop(Tool, usize, usize),
+    /// Calls such a tool for each element of a loop. Contains the number of elements, the maximum
+    /// number of elements that run in parallel, and whether the loop ends after the first success.
+    Loop(Tool, usize, usize, bool),
+    /// Repeats the call of such a tool. Contains the number of iterations after which the condition
+    /// holds, and the maximum number of iterations.
+    Repeat(Tool, u64, usize),
     /// Calls the first tool if the flag is true. Otherwise calls the second tool, if any.
     Switch(Tool, Option<Tool>, bool),
     /// Asks a question. Contains the effects on the run if the person declines or dismisses it.
@@ -95,11 +98,15 @@ fn random_step(may_end: bool) -> impl Strategy<Value = Random> {
         true => prop_oneof![Just("abort"), Just("continue"), Just("skip_remaining")].boxed(),
         false => Just("continue").boxed(),
     };
+    // The element that succeeds first depends on when answers arrive.
+    let ends = if may_end { any::<bool>().boxed() } else { Just(false).boxed() };
     let does = prop_oneof![
         3 => random_tool().prop_map(Does::Call),
         3 => (on(), on()).prop_map(|(on_decline, on_cancel)| Does::Ask(on_decline, on_cancel)),
-        2 => (random_tool(), 0_usize..5, 1_usize..4)
-            .prop_map(|(tool, elements, parallel)| Does::Loop(tool, elements, parallel)),
+        2 => (random_tool(), 0_usize..5, 1_usize..4, ends)
+            .prop_map(|(tool, count, parallel, ends)| Does::Loop(tool, count, parallel, ends)),
+        1 => (random_tool(), 1..5_u64, 1_usize..5)
+            .prop_map(|(tool, count, max_iterations)| Does::Repeat(tool, count, max_iterations)),
         1 => (random_tool(), proptest::option::of(random_tool()), any::<bool>())
             .prop_map(|(tool, other, holds)| Does::Switch(tool, other, holds)),
     ];
@@ -146,14 +153,25 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
     };
     let mut written = match &step.does {
         Does::Call(tool) => call(tool),
-        Does::Loop(tool, elements, max_parallel) => {
+        Does::Loop(tool, count, max_parallel, ends_at_success) => {
             let mut written = call(tool);
             written["arguments"]["item"] = "$item".into();
-            written["collection"] = (0..*elements).collect::<Vec<_>>().into();
+            written["collection"] = (0..*count).collect::<Vec<_>>().into();
             written["max_parallel"] = (*max_parallel).into();
+            if *ends_at_success {
+                written["end"] = "first_success".into();
+            }
             // A loop whose collection may be invalid needs default results, so that its failure
             // does not fail the run.
             written["default_results"] = json!([]);
+            written
+        }
+        Does::Repeat(tool, count, max_iterations) => {
+            let mut written = call(tool);
+            written["arguments"]["n"] = "$index".into();
+            written["arguments"]["after"] = "$last.n?".into();
+            written["until"] = format!("last.n + 1 == {count}").into();
+            written["max_iterations"] = (*max_iterations).into();
             written
         }
         Does::Switch(tool, other, holds) => {
@@ -176,13 +194,19 @@ fn written_step(at: usize, step: &Random, needs: &[usize]) -> Value {
             "on_cancel": on_cancel,
         }),
     };
-    let asks = matches!(step.does, Does::Ask(..));
     written["id"] = format!("s{at}").into();
     written["depends_on"] = ids.into();
     written["continue"] = step.may_fail.into();
     // Retries have no delay, because the delay would be random.
     written["retry"] = json!({ "count": step.retries, "delay": 0 });
-    if !asks {
+    // The clock of a run depends on when answers arrive, so only a call that never ends may time
+    // out a repeated call.
+    let may_time_out = match &step.does {
+        Does::Ask(..) => false,
+        Does::Repeat(tool, ..) => tool.name == "hangs",
+        Does::Call(_) | Does::Loop(..) | Does::Switch(..) => true,
+    };
+    if may_time_out {
         written["timeout"] = 6.into();
     }
     if let Some(holds) = step.condition {
@@ -334,8 +358,9 @@ impl<'p> Conversation<'p> {
         for each in state["loops"].as_array().into_iter().flatten() {
             let step = each["step"].as_u64().unwrap() as usize;
             let asked = self.rounds.state.asked.iter().filter(|asked| asked.id.step == step);
-            let all = each["next"].as_u64() == Some(each["items"].as_array().unwrap().len() as u64);
-            let most = self.written[step]["max_parallel"].as_u64().unwrap() as usize;
+            let count = each["iterations"].as_array().unwrap().len();
+            let all = each["next"].as_u64() == Some(count as u64);
+            let most = self.written[step]["max_parallel"].as_u64().unwrap_or(1) as usize;
             prop_assert!(all || asked.count() == most, "s{step} could go on");
         }
         Ok(())
@@ -345,6 +370,11 @@ impl<'p> Conversation<'p> {
 /// Returns the index of a branch's step, for example 1 for `s1[0]`.
 fn step_of(branch: &str) -> usize {
     branch[1..].split('[').next().unwrap().parse().unwrap()
+}
+
+/// Returns the index of the step whose question has this key, for example 1 for `s1[0]:sure`.
+fn step_of_key(key: &str) -> usize {
+    step_of(key.split(':').next().unwrap())
 }
 
 proptest! {
@@ -386,8 +416,12 @@ proptest! {
                 if ending.is_some() {
                     prop_assert_eq!(talk.keys(), Vec::<String>::new());
                 } else if state.failed.is_none() {
-                    // A question without an answer is asked again.
-                    let mut left = keys.into_iter().filter(|key| said[key] == Says::Nothing);
+                    // A question without an answer is asked again, unless its loop has ended.
+                    let may_end = |step: &Value| {
+                        step.get("end").is_some() || step.get("until").is_some()
+                    };
+                    let left = keys.into_iter().filter(|key| said[key] == Says::Nothing);
+                    let mut left = left.filter(|key| !may_end(&written[step_of_key(key)]));
                     let asked = talk.keys();
                     prop_assert!(left.all(|key| asked.contains(&key)));
                 }
@@ -430,11 +464,12 @@ proptest! {
             let branches: Vec<_> = branches.map(|(_, calls)| *calls).collect();
             let sum = |of: fn(&[u64; 3]) -> u64| branches.iter().map(of).sum::<u64>();
             // A call that was cancelled may not have been repeated for all rounds.
-            if outcome.is_success() && written[step].get("message").is_none() {
+            let cancels = written[step].get("end").is_some();
+            if outcome.is_success() && !cancels && written[step].get("message").is_none() {
                 prop_assert!(branches.iter().all(|[_, asked, expected]| asked == expected));
                 let answered = sum(|[starts, asked, _]| starts - asked);
                 prop_assert_eq!(answered, u64::from(outcome.attempts), "s{}", step);
-                let is_loop = written[step].get("collection").is_some();
+                let is_loop = ["collection", "until"].iter().any(|&key| written[step].get(key).is_some());
                 prop_assert!(is_loop || outcome.attempts <= 3);
             } else if outcome.status == Status::Skipped {
                 prop_assert!(branches.is_empty());
