@@ -23,6 +23,39 @@ const KEY: &str = "[state]
 keys = [{ id = 'shared', key = 'a key of at least thirty-two bytes' }]
 ";
 
+/// A workflow that reads all pages, and asks whether to delete them if it cannot publish them.
+const IMPORT: &str = "[[composite_tools]]
+name = 'import'
+description = 'Imports all pages'
+strategy = 'workflow'
+
+[[composite_tools.steps]]
+id = 'pages'
+type = 'repeat'
+tool = 'page'
+arguments = { at = '$index', after = '$last.n?' }
+until = 'last.n == 8'
+
+[[composite_tools.steps]]
+id = 'publish'
+tool = 'publish'
+depends_on = ['pages']
+
+[[composite_tools.steps]]
+id = 'delete_all'
+type = 'elicitation'
+message = 'Delete {{ steps.pages.output.count }} pages?'
+condition = \"steps.pages.status == 'completed' and steps.publish.status != 'completed'\"
+finally = true
+
+[[composite_tools.steps]]
+id = 'delete'
+tool = 'delete'
+condition = \"steps.delete_all.status == 'completed' and steps.pages.status == 'completed'\"
+arguments = { last = '$steps.pages.output.last.n' }
+finally = true
+";
+
 /// Two tools that ask, one of which asks twice; one that fails and one that succeeds.
 const ALL: &str = "[[composite_tools]]
 name = 'all'
@@ -227,4 +260,40 @@ async fn backends_receive_names_without_the_router_prefix() {
     let result = check("behind a router", instance, &server, ("all", json!({})), keys).await;
     let structured = result.structured_content.unwrap();
     assert_eq!(structured["branches"]["shop_once"]["output"], json!({ "by": "once" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_call_and_finally_step_resume_on_another_instance() {
+    let page = |n: u64| Answer::structured(json!({ "n": n }));
+    let first = (1..7).fold(page(0), |pages, n| pages.then(page(n)));
+    let server = Server::new()
+        .tool("page", first.then(asks("sure", "page 7")).then(page(7)).then(page(8)))
+        .fails("publish", "no room")
+        .echoes("delete");
+    let below = server.clone();
+    let text = [KEY, IMPORT].concat();
+    let instance = move || {
+        let config = Config::from_toml_str(&text).unwrap_or_else(|error| panic!("{error}"));
+        config.stack_layer().layer(below.clone())
+    };
+    let (service, made) = replicas(instance);
+    let mut person = Person::new()
+        .accepts("pages[7]:sure", json!({ "of": "page 7" }))
+        .accepts("delete_all", json!({}));
+    let result = person.call(&service, "import", json!({})).await;
+
+    assert_eq!((made.load(Ordering::Relaxed), person.rounds()), (3, 2));
+    let asked = [("pages[7]:sure", "sure?"), ("delete_all", "Delete 9 pages?")];
+    assert_eq!(person.asked(), asked.map(|(key, message)| (key.to_owned(), message.to_owned())));
+    let calls = server.calls();
+    let pages: Vec<_> = calls.iter().filter(|call| call.tool() == "page").collect();
+    let at: Vec<_> = pages.iter().map(|call| call.arguments()["at"].as_u64().unwrap()).collect();
+    assert_eq!(at, [0, 1, 2, 3, 4, 5, 6, 7, 7, 8]);
+    assert_eq!(pages[8].arguments(), json!({ "at": 7, "after": 6 }));
+    assert_eq!((pages[8].answers(), pages[8].state()), (accepted("page 7"), Some("page 7")));
+    let [.., publish, delete] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((calls.len(), publish.tool(), delete.tool()), (12, "publish", "delete"));
+    assert_eq!(delete.arguments(), json!({ "last": 8 }));
+    let text = &result.content[0].as_text().unwrap().text;
+    assert_eq!(text, "step `publish` (tool `publish`) failed: no room");
 }
