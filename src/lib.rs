@@ -74,6 +74,8 @@
 //! # Features
 //!
 //! - `config`, enabled by default: configures layers, composites and backends with a TOML file.
+//!   It enables `sealed`.
+//! - `sealed`: encrypts the states of suspended runs that clients keep.
 //! - `remote`: connects to servers over any transport that you set up.
 //! - `stdio`: starts servers as child processes.
 //! - `http`: connects to servers over streamable HTTP.

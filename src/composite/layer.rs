@@ -15,7 +15,7 @@ use crate::{
     mermaid::Flowchart,
     message::{Context, ContextKey},
     observe::{Observer, Observers},
-    store::{SignedStore, Store},
+    store::{DefaultStore, Store},
     suggest::nearest,
     warnings::Warnings,
 };
@@ -192,7 +192,8 @@ impl CompositeLayer {
 
     /// Sets the store in which runs are suspended while they wait for a user's answers. By default,
     /// nothing is stored on the server: the state of a suspended run is sent to its client,
-    /// [signed](SignedStore::ephemeral) with a key of this process.
+    /// [encrypted](crate::store::SealedStore::ephemeral) with the random key of this process, or
+    /// [signed](crate::store::SignedStore::ephemeral) without the feature `sealed`.
     ///
     /// Several layers can share one store, because an `Arc` of a store is also a store.
     #[must_use]
@@ -255,7 +256,7 @@ impl Default for CompositeLayer {
             limits: CallLimits::default(),
             heartbeat: HEARTBEAT,
             catalogs: CatalogSettings::default(),
-            state: Arc::new(SignedStore::ephemeral()),
+            state: Arc::new(DefaultStore::ephemeral()),
             caller: None,
             observers: Observers::default(),
         }

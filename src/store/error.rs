@@ -63,12 +63,13 @@ pub enum TakeError {
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a [`SignedStore`](super::SignedStore) rejects a set of signing keys.
+/// The reason why a [`SealedStore`](super::SealedStore) or [`SignedStore`](super::SignedStore)
+/// rejects a set of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The set of keys is empty.
-    #[error("no signing keys: expected at least one")]
+    #[error("no keys: expected at least one")]
     None,
     /// A key is so short that it could be guessed.
     #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
@@ -104,4 +105,24 @@ impl TakeError {
         Self::Invalid(Cow::Borrowed("it is unknown: it was used, has expired, or never existed"));
     pub(crate) const FOREIGN: Self =
         Self::Invalid(Cow::Borrowed("it belongs to another call or caller"));
+    pub(super) const MALFORMED: Self = Self::Invalid(Cow::Borrowed("it is malformed"));
+    pub(super) const TOO_LONG: Self = Self::Invalid(Cow::Borrowed("it is too long"));
+    pub(super) const EXPIRED: Self = Self::Invalid(Cow::Borrowed("it has expired"));
+    pub(super) const NOT_AUTHENTIC: Self = Self::Invalid(Cow::Borrowed(
+        "it is not authentic: it was modified, or belongs to another call, caller, or key with the \
+         same id",
+    ));
+    pub(super) const OF_ANOTHER_PROCESS: Self = Self::Invalid(Cow::Borrowed(
+        "it was created by another process, or before a restart, with the random key of that \
+         process; to accept such states, set the same `[state] keys` in all processes",
+    ));
+    pub(super) const SEALED: Self = Self::Invalid(Cow::Borrowed(
+        "it is encrypted: it was created with `store = \"sealed\"`, but this process has `store = \
+         \"signed\"`",
+    ));
+    #[cfg(feature = "sealed")]
+    pub(super) const SIGNED: Self = Self::Invalid(Cow::Borrowed(
+        "it is signed, not encrypted: it was created by an earlier version or with `store = \
+         \"signed\"`, but this process has `store = \"sealed\"`",
+    ));
 }

@@ -11,7 +11,7 @@ use std::{
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{PutError, Store, TakeError, signed::STATE_TTL};
+use super::{PutError, Store, TakeError, stateless::STATE_TTL};
 use crate::random;
 
 /// The number of random bytes in a handle.

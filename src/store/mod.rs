@@ -10,16 +10,18 @@
 //! If the layer has a store, it stores the full result there as JSON. The truncated result contains
 //! a link to the full result, so that the client can read the rest.
 //!
-//! | | [`SignedStore`] | [`MemoryStore`] | [`RedisStore`] |
-//! |---|---|---|---|
-//! | stores | states | states or results | states or results |
-//! | the handle is | the state, signed | random | random |
-//! | the value is stored | at the client | in memory | in Redis |
-//! | a state can be resumed by | any process with the key | this process | any process |
-//! | a state can be read by the client | yes | no | no |
-//! | a state can be used again, until it expires | yes | no | no |
-//! | size of a state, by default | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB | 4 MiB, all of one caller 16 MiB |
-//! | size of a result, by default | | 16 MiB, all of them 64 MiB | 16 MiB |
+//! | | [`SealedStore`] | [`SignedStore`] | [`MemoryStore`] | [`RedisStore`] |
+//! |---|---|---|---|---|
+//! | stores | states | states | states or results | states or results |
+//! | the handle is | the state, encrypted | the state, signed | random | random |
+//! | the value is stored | at the client | at the client | in memory | in Redis |
+//! | a state can be resumed by | any process with the key | any process with the key | this process | any process |
+//! | a state can be read by the client | no | yes | no | no |
+//! | a state can be used again, until it expires | yes | yes | no | no |
+//! | size of a state, by default | 64 KiB | 64 KiB | 4 MiB, all of one caller 16 MiB, all of them 64 MiB | 4 MiB, all of one caller 16 MiB |
+//! | size of a result, by default | | | 16 MiB, all of them 64 MiB | 16 MiB |
+//!
+//! [`SealedStore`] needs the feature `sealed`, which the default feature `config` enables.
 //!
 //! Each value has an *owner*. A request can retrieve the value only if it has the same owner. The
 //! owner of a state is the call that began the run, together with its caller. The owner of a result
@@ -57,14 +59,19 @@
 
 mod error;
 mod memory;
+#[cfg(feature = "sealed")]
+mod sealed;
 mod signed;
+mod stateless;
 
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 
+#[cfg(feature = "sealed")]
+pub use self::sealed::SealedStore;
 #[cfg(feature = "config")]
-pub(crate) use self::signed::{MAX_KEY_ID, MIN_KEY};
+pub(crate) use self::stateless::{MAX_KEY_ID, MIN_KEY};
 pub use self::{
     error::{KeyError, PutError, TakeError},
     memory::MemoryStore,
@@ -73,8 +80,15 @@ pub use self::{
 #[cfg(feature = "redis")]
 pub(crate) use self::{
     memory::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, WhenFull},
-    signed::STATE_TTL,
+    stateless::STATE_TTL,
 };
+
+/// The store of composite layers that have no other store.
+#[cfg(feature = "sealed")]
+pub(crate) type DefaultStore = SealedStore;
+/// The store of composite layers that have no other store.
+#[cfg(not(feature = "sealed"))]
+pub(crate) type DefaultStore = SignedStore;
 
 /// A store of values, which returns a handle for each value.
 ///

@@ -10,7 +10,12 @@ use proptest::prelude::*;
 use tokio::time::{Instant, advance};
 
 mod results;
+#[cfg(feature = "sealed")]
+mod sealed;
+mod stateless;
 
+#[cfg(feature = "sealed")]
+use super::SealedStore;
 use super::{KeyError, MemoryStore, PutError, SignedStore, Store, TakeError, caller_key};
 
 const KEY: &str = "a key of at least thirty-two bytes";
@@ -20,12 +25,21 @@ fn signed() -> SignedStore {
     SignedStore::new(KEY).unwrap()
 }
 
+#[cfg(feature = "sealed")]
+fn sealed() -> SealedStore {
+    SealedStore::new(KEY).unwrap()
+}
+
 /// Returns a store of each kind, with default settings.
-fn stores() -> [Box<dyn Store>; 3] {
-    [
+fn stores() -> Vec<Box<dyn Store>> {
+    vec![
         Box::new(signed()),
         Box::new(MemoryStore::for_runs()),
         Box::new(Arc::new(SignedStore::ephemeral())),
+        #[cfg(feature = "sealed")]
+        Box::new(sealed()),
+        #[cfg(feature = "sealed")]
+        Box::new(Arc::new(SealedStore::ephemeral())),
     ]
 }
 
@@ -119,11 +133,13 @@ fn shortened_or_lengthened_text_is_rejected() {
 
 #[test]
 fn text_of_another_store_is_rejected() {
-    let texts = stores().map(|store| put(&*store, b"state", b"").unwrap());
+    let texts = stores().into_iter().map(|store| put(&*store, b"state", b"").unwrap());
     for text in texts {
         for store in [
             Box::new(SignedStore::new(OTHER_KEY).unwrap()) as Box<dyn Store>,
             Box::new(MemoryStore::for_runs()),
+            #[cfg(feature = "sealed")]
+            Box::new(SealedStore::new(OTHER_KEY).unwrap()),
         ] {
             assert!(is_invalid(&take(&*store, &text, b"")), "{text}: {store:?}");
         }
@@ -133,19 +149,29 @@ fn text_of_another_store_is_rejected() {
 #[test]
 fn huge_garbage_is_rejected_quickly() {
     for store in stores() {
-        let garbage = format!("rs2.ZGVmYXVsdA.{}.{}", "A".repeat(32 << 20), "A".repeat(43));
-        let start = ThreadTime::now();
-        assert!(is_invalid(&take(&*store, &garbage, b"")), "{store:?}");
-        // Reading the whole handle would take a hundred times as long.
-        assert!(start.elapsed() < Duration::from_millis(20), "{:?}", start.elapsed());
+        for garbage in [
+            format!("rs2.ZGVmYXVsdA.{}.{}", "A".repeat(32 << 20), "A".repeat(43)),
+            format!("es1.ZGVmYXVsdA.{}", "A".repeat(32 << 20)),
+        ] {
+            let start = ThreadTime::now();
+            assert!(is_invalid(&take(&*store, &garbage, b"")), "{store:?}");
+            // Reading the whole handle would take a hundred times as long.
+            assert!(start.elapsed() < Duration::from_millis(20), "{:?}", start.elapsed());
+        }
     }
 }
 
 proptest! {
     #[test]
-    fn garbage_is_rejected(text in any::<String>(), key in "[A-Za-z0-9_-]{0,12}", body in "[A-Za-z0-9_.=-]{0,200}") {
+    fn garbage_is_rejected(
+        text in any::<String>(),
+        key in "(ZGVmYXVsdA|[A-Za-z0-9_-]{0,12})",
+        body in "[A-Za-z0-9_.=-]{0,200}",
+    ) {
+        let [rs1, rs2, es1] =
+            [format!("rs1.{body}"), format!("rs2.{key}.{body}"), format!("es1.{key}.{body}")];
         for store in stores() {
-            for text in [&text, &format!("rs1.{body}"), &format!("rs2.{key}.{body}"), &body] {
+            for text in [&text, &rs1, &rs2, &es1, &body] {
                 prop_assert!(is_invalid(&take(&*store, text, b"")));
             }
         }
@@ -175,96 +201,9 @@ fn store_serves_a_hundred_threads_at_once() {
 fn debug_output_hides_secrets() {
     let stored = MemoryStore::for_runs();
     let handle = put(&stored, b"s3cret", b"s3cret").unwrap();
-    let printed = format!("{:?} {stored:?}", SignedStore::new(KEY).unwrap());
+    let printed = format!("{:?} {stored:?}", signed());
     for secret in [KEY, "s3cret", "115, 51, 99", "97, 32, 107", &*handle] {
         assert!(!printed.contains(secret), "{printed}");
-    }
-}
-
-// === SignedStore ===
-
-#[test]
-fn signed_state_can_be_taken_repeatedly() {
-    let text = put(&signed(), b"state", b"").unwrap();
-    for _ in 0..3 {
-        assert_eq!(take(&signed(), &text, b"").unwrap(), b"state");
-    }
-}
-
-#[test]
-fn signed_state_is_rejected_after_expiry() {
-    let store = signed().ttl(Duration::from_millis(1));
-    let text = put(&store, b"state", b"").unwrap();
-    // Waits in real time, because the store uses the system time, which a test cannot advance.
-    let start = Instant::now();
-    while take(&store, &text, b"").is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(5));
-    }
-    assert_eq!(take(&store, &text, b""), Err(TakeError::Invalid("it has expired".into())));
-}
-
-#[test]
-fn first_key_signs_and_all_keys_verify() {
-    let old = SignedStore::ring([("old", KEY)]).unwrap();
-    let both = SignedStore::ring([("old", KEY), ("new", OTHER_KEY)]).unwrap();
-    let promoted = SignedStore::ring([("new", OTHER_KEY), ("old", KEY)]).unwrap();
-    let new = SignedStore::ring([("new", OTHER_KEY)]).unwrap();
-    for (from, to, is_taken) in [
-        (&old, &both, true),
-        (&both, &old, true),
-        (&both, &promoted, true),
-        (&promoted, &both, true),
-        (&promoted, &new, true),
-        (&new, &promoted, true),
-        (&promoted, &old, false),
-        (&both, &new, false),
-    ] {
-        let text = put(from, b"state", b"").unwrap();
-        assert_eq!(take(to, &text, b"").is_ok(), is_taken);
-    }
-}
-
-#[test]
-fn single_key_has_the_id_default() {
-    let ring = SignedStore::ring([("new", OTHER_KEY), ("default", KEY)]).unwrap();
-    let text = put(&signed(), b"state", b"").unwrap();
-    assert_eq!(take(&ring, &text, b"").unwrap(), b"state");
-}
-
-#[test]
-fn invalid_keys_are_rejected() {
-    let long = "i".repeat(256);
-    for (keys, error) in [
-        (&[][..], KeyError::None),
-        (&[("a", "short")], KeyError::TooShort { id: "a".into(), bytes: 5, min: 32 }),
-        (
-            &[("a", KEY), ("b", &KEY[..31])],
-            KeyError::TooShort { id: "b".into(), bytes: 31, min: 32 },
-        ),
-        (&[("a", KEY), ("a", OTHER_KEY)], KeyError::DuplicateId { id: "a".into() }),
-        (&[("", KEY)], KeyError::IllegalId { bytes: 0, max: 255 }),
-        (&[(&long, KEY)], KeyError::IllegalId { bytes: 256, max: 255 }),
-    ] {
-        assert_eq!(SignedStore::ring(keys.iter().copied()).unwrap_err(), error);
-    }
-    assert!(SignedStore::new(&KEY[..32]).is_ok());
-}
-
-#[test]
-fn ephemeral_stores_share_the_key_of_the_process() {
-    let text = put(&SignedStore::ephemeral(), b"state", b"").unwrap();
-    assert_eq!(take(&SignedStore::ephemeral(), &text, b"").unwrap(), b"state");
-}
-
-#[test]
-fn state_with_an_oversized_text_is_rejected() {
-    let store = signed().max_item_bytes(1_000);
-    let fits = put(&store, &[b'x'; 600], b"").unwrap();
-    assert!(fits.len() <= 1_000 && take(&store, &fits, b"").is_ok());
-    for bytes in [720, 1_001, 100_000] {
-        let error = put(&store, &vec![b'x'; bytes], b"").unwrap_err();
-        assert!(matches!(error, PutError::TooLarge { bytes, max: 1_000 } if bytes > 1_000));
-        assert!(error.to_string().contains("at most 1000 (`max_state_bytes`)"), "{error}");
     }
 }
 

@@ -65,6 +65,10 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "hosts/normalize/text/mod.rs INDENT",
             "redis/store.rs OWNER",
             "config/toolhive/write.rs MAX_LINE",
+            "store/sealed.rs BLOCK",
+            "store/sealed.rs HEADER",
+            "store/sealed.rs KEY",
+            "store/sealed.rs TAG",
         ],
     ),
     (
@@ -75,6 +79,8 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "redis/store.rs HANDLE",
             "redis/store.rs TAKING",
             "store/memory.rs HANDLE",
+            "store/sealed.rs NONCE",
+            "store/stateless.rs RANDOM_ID",
         ],
     ),
     (
