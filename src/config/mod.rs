@@ -188,8 +188,8 @@
 //!
 //! ```toml
 //! [state]                                      # of runs that wait for user input
-//! store = "signed"                             # kept by clients; or "memory", "redis"
-//! keys = [{ id = "2026-11", key = "${STATE_KEY}" }] # the first one signs; default: a random key
+//! store = "sealed"                             # at clients; or "signed", "memory", "redis"
+//! keys = [{ id = "2026-11", key = "${STATE_KEY}" }] # the first is used; default: a random key
 //! ttl = "1h"                                   # how long a run may wait
 //! max_state_bytes = 65536                      # per state; default of other stores: 4194304
 //!
@@ -203,7 +203,8 @@
 //!
 //! Some keys are only valid with certain stores:
 //!
-//! - `keys` is only valid with `store = "signed"`.
+//! - `keys` is only valid with `store = "sealed"` or `store = "signed"`. Both send the states to
+//!   clients: sealed states are encrypted, but clients can read signed states.
 //! - `max_total_bytes` is only valid with `store = "memory"`. It limits the total size of all
 //!   states, and defaults to 67108864.
 //! - `max_caller_bytes` is only valid with `store = "memory"` or `store = "redis"`, and requires

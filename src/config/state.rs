@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     composite::{CompositeLayer, Segment},
-    store::{MAX_KEY_ID, MIN_KEY, SignedStore, Store},
+    store::{MAX_KEY_ID, MIN_KEY, SealedStore, SignedStore, Store},
 };
 
 /// The key of the `[state]` section in a configuration file.
@@ -28,16 +28,16 @@ const SECTION: &str = "state";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StateTable {
-    /// The store of waiting runs. By default, each state is signed and sent to the client, which
+    /// The store of waiting runs. By default, each state is encrypted and sent to the client, which
     /// returns it with the user's input.
     store: Option<StoreName>,
-    /// Keys for signed states. The first key signs new states, and all keys verify returned states.
-    /// Defaults to a random key, which is lost when the process ends.
+    /// Keys for encrypted or signed states. The first key is used for new states, and all keys for
+    /// returned states. Defaults to a random key, which is lost when the process ends.
     keys: Option<Secret<Vec<KeyTable>>>,
     /// How long a run may wait for user input. Defaults to 1 hour.
     ttl: Option<Duration>,
-    /// Maximum size in bytes of the state of one run. Defaults to 65536 in the `signed` store, and
-    /// to 4194304 in other stores.
+    /// Maximum size in bytes of the state of one run. Defaults to 65536 in the `sealed` and
+    /// `signed` stores, and to 4194304 in other stores.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_state_bytes: Option<usize>,
     /// Maximum total size in bytes of all states in the `memory` store. Defaults to 67108864.
@@ -55,9 +55,12 @@ pub(super) struct StateTable {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum StoreName {
+    /// Clients store the states. Each state is encrypted, so that clients can neither read nor
+    /// change it.
+    #[default]
+    Sealed,
     /// Clients store the states. Each state is signed, so that clients can read it but not change
     /// it.
-    #[default]
     Signed,
     /// The memory of this process.
     Memory,
@@ -65,13 +68,13 @@ enum StoreName {
     Redis,
 }
 
-/// A key that signs and verifies the states of waiting runs.
+/// A key that protects the states of waiting runs.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("required" = ["id", "key"])))]
 #[serde(default, deny_unknown_fields)]
 struct KeyTable {
-    /// The ID of the key. Each signed state contains the ID of the key that signed it.
+    /// The ID of the key. Each state contains the ID of its key.
     id: Option<String>,
     /// The secret, of at least 32 bytes. Each `${VAR}` is replaced by the value of an environment
     /// variable.
@@ -108,17 +111,22 @@ pub(super) fn build(
 ) -> StateConfig {
     let at = |key: &str| vec![SECTION.into(), Segment::from(key)];
     let store = table.store.unwrap_or_default();
-    let refuse = |key, is_given, of, reader: &mut Reader<'_, '_>| {
-        if is_given && store != of {
-            let name = of.name();
-            reader.report(&at(key), format!("`{key}` belongs to `store = \"{name}\"`"));
-        }
-    };
-    refuse("keys", table.keys.is_some(), StoreName::Signed, reader);
-    refuse("max_total_bytes", table.max_total_bytes.is_some(), StoreName::Memory, reader);
-    if table.max_caller_bytes.is_some() && store == StoreName::Signed {
-        let message = "`max_caller_bytes` belongs to `store = \"memory\"` or `\"redis\"`";
-        reader.report(&at("max_caller_bytes"), message.to_owned());
+    let at_clients = store.is_kept_by_clients();
+    let misplaced = [
+        ("keys", table.keys.is_some() && !at_clients, "`store = \"sealed\"` or `\"signed\"`"),
+        (
+            "max_total_bytes",
+            table.max_total_bytes.is_some() && store != StoreName::Memory,
+            "`store = \"memory\"`",
+        ),
+        (
+            "max_caller_bytes",
+            table.max_caller_bytes.is_some() && at_clients,
+            "`store = \"memory\"` or `\"redis\"`",
+        ),
+    ];
+    for (key, _, stores) in misplaced.into_iter().filter(|(_, is_misplaced, _)| *is_misplaced) {
+        reader.report(&at(key), format!("`{key}` belongs to {stores}"));
     }
     if store == StoreName::Redis {
         redis.required(&at("store"), reader);
@@ -203,11 +211,20 @@ impl StateConfig {
 impl Settings {
     fn build(&self, redis: &RedisConfig) -> Arc<dyn Store> {
         match self.store {
+            // Both use a random key if no keys are configured, or if they are invalid, which was
+            // reported.
+            StoreName::Sealed => {
+                let store =
+                    SealedStore::ring(self.keys()).unwrap_or_else(|_| SealedStore::ephemeral());
+                Arc::new(
+                    store
+                        .set_some(self.limits.ttl, SealedStore::ttl)
+                        .set_some(self.limits.max_item_bytes, SealedStore::max_item_bytes),
+                )
+            }
             StoreName::Signed => {
-                let keys = self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()));
-                // Uses a random key if no keys are configured, or if they are invalid, which was
-                // reported.
-                let store = SignedStore::ring(keys).unwrap_or_else(|_| SignedStore::ephemeral());
+                let store =
+                    SignedStore::ring(self.keys()).unwrap_or_else(|_| SignedStore::ephemeral());
                 Arc::new(
                     store
                         .set_some(self.limits.ttl, SignedStore::ttl)
@@ -218,22 +235,24 @@ impl Settings {
             StoreName::Redis => redis.store(StoreOf::Runs, &self.limits),
         }
     }
+
+    fn keys(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.keys.iter().map(|(id, key)| (id.as_str(), key.expose().as_str()))
+    }
 }
 
 // === impl StoreName ===
 
 impl StoreName {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Signed => "signed",
-            Self::Memory => "memory",
-            Self::Redis => "redis",
-        }
+    /// Returns `true` if clients keep the states, which the keys protect.
+    const fn is_kept_by_clients(self) -> bool {
+        matches!(self, Self::Sealed | Self::Signed)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     use futures::FutureExt;
 
     use super::*;
@@ -257,28 +276,60 @@ mod tests {
     }
 
     #[test]
-    fn variables_in_keys_are_expanded_before_signing() {
-        let key = "key = \"s3cret of at least thirty-two bytes\"";
-        let [here, there] = ["key = \"${KEY}\"", key]
-            .map(|key| state(&format!("keys = [{{ id = \"a\", {key} }}]")));
-        assert!(goes_on(&here, &there));
-        let other =
-            state("keys = [{ id = \"a\", key = \"$${KEY} of at least thirty-two bytes\" }]");
-        assert!(!goes_on(&here, &other));
+    fn variables_in_keys_are_expanded_before_use() {
+        for store in ["sealed", "signed"] {
+            let state = |key| {
+                state(&format!("store = \"{store}\"\nkeys = [{{ id = \"a\", key = \"{key}\" }}]"))
+            };
+            let [here, there] = ["${KEY}", "s3cret of at least thirty-two bytes"].map(state);
+            assert!(goes_on(&here, &there));
+            assert!(!goes_on(&here, &state("$${KEY} of at least thirty-two bytes")));
+        }
     }
 
     #[test]
-    fn states_are_signed_with_the_first_key() {
+    fn first_key_is_used_for_new_states() {
         let (a, b) = ("{ id = \"a\", key = \"${KEY}\" }", "{ id = \"b\", key = \"b ${KEY}\" }");
-        let [both, reversed, first] = [format!("{a}, {b}"), format!("{b}, {a}"), a.to_owned()]
-            .map(|keys| state(&format!("keys = [{keys}]")));
-        assert!(goes_on(&both, &first) && goes_on(&both, &reversed));
-        assert!(!goes_on(&reversed, &first));
+        for store in ["sealed", "signed"] {
+            let [both, reversed, first] = [format!("{a}, {b}"), format!("{b}, {a}"), a.to_owned()]
+                .map(|keys| state(&format!("store = \"{store}\"\nkeys = [{keys}]")));
+            assert!(goes_on(&both, &first) && goes_on(&both, &reversed));
+            assert!(!goes_on(&reversed, &first));
+        }
     }
 
     #[test]
     fn configs_without_keys_share_the_key_of_the_process() {
-        assert!(goes_on(&state(""), &state("ttl = \"2h\"")));
+        for store in ["sealed", "signed"] {
+            let store = format!("store = \"{store}\"");
+            assert!(goes_on(&state(&store), &state(&format!("{store}\nttl = \"2h\""))));
+        }
+    }
+
+    #[test]
+    fn states_are_encrypted_unless_the_file_says_signed() {
+        let keys = "keys = [{ id = \"a\", key = \"${KEY}\" }]";
+        for (section, is_readable) in [
+            (String::new(), false),
+            (keys.to_owned(), false),
+            (format!("store = \"sealed\"\n{keys}"), false),
+            ("store = \"signed\"".to_owned(), true),
+            (format!("store = \"signed\"\n{keys}"), true),
+        ] {
+            let store = state(&section).store();
+            let text = store.put(b"state".to_vec(), b"", None).now_or_never().unwrap().unwrap();
+            let body = text.split('.').nth(2).unwrap();
+            let body = URL_SAFE_NO_PAD.decode(body).unwrap();
+            assert_eq!(body.ends_with(b"state"), is_readable, "{section}");
+        }
+    }
+
+    #[test]
+    fn sealed_and_signed_stores_reject_the_states_of_each_other() {
+        let keys = "keys = [{ id = \"a\", key = \"${KEY}\" }]";
+        let [sealed, signed] =
+            ["sealed", "signed"].map(|store| state(&format!("store = \"{store}\"\n{keys}")));
+        assert!(!goes_on(&sealed, &signed) && !goes_on(&signed, &sealed));
     }
 
     #[test]
