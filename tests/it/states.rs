@@ -3,6 +3,8 @@
 use std::{future::ready, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
+#[cfg(feature = "sealed")]
+use mcp_composite::store::SealedStore;
 use mcp_composite::{
     composite::{
         CallLimits, Composite, CompositeLayer, CompositeTool, Elicitation, FanOut, Step, ToolCall,
@@ -16,6 +18,10 @@ use tokio::time::advance;
 use tower::{Layer, ServiceExt};
 
 use crate::scripted::{Answer, Server, call, can_be_asked};
+
+mod rotation;
+#[cfg(feature = "sealed")]
+mod sealed;
 
 const KEY: &str = "a key of at least thirty-two bytes";
 
@@ -139,8 +145,22 @@ fn signed() -> SignedStore {
     SignedStore::new(KEY).unwrap()
 }
 
-fn stores() -> [Arc<dyn Store>; 2] {
-    [Arc::new(signed()), Arc::new(MemoryStore::for_runs())]
+#[cfg(feature = "sealed")]
+fn sealed() -> SealedStore {
+    SealedStore::new(KEY).unwrap()
+}
+
+/// Returns the stores that keep a state at the client.
+fn client_stores() -> Vec<Arc<dyn Store>> {
+    vec![
+        Arc::new(signed()),
+        #[cfg(feature = "sealed")]
+        Arc::new(sealed()),
+    ]
+}
+
+fn stores() -> Vec<Arc<dyn Store>> {
+    [client_stores(), vec![Arc::new(MemoryStore::for_runs())]].concat()
 }
 
 fn release() -> Call {
@@ -158,7 +178,8 @@ async fn malformed_state_is_rejected() {
     for store in stores() {
         let server = server();
         let service = service(composites(), store, &server);
-        for text in ["", " ", ".", "null", "{}", "rs2.default..", "\u{0}", "健🚀"] {
+        for text in ["", " ", ".", "null", "{}", "rs2.default..", "es1.default.", "\u{0}", "健🚀"]
+        {
             release().again(text).refused(&service, &server, text).await;
         }
         let huge = "A".repeat(16 << 20);
@@ -250,12 +271,25 @@ async fn state_is_rejected_after_its_definition_changes() {
 async fn state_of_another_key_or_store_is_rejected() {
     let other = SignedStore::new("another key of at least 32 bytes.").unwrap();
     let new = SignedStore::ring([("new", KEY)]).unwrap();
-    let rows: [(Arc<dyn Store>, Arc<dyn Store>); 5] = [
+    let rows: Vec<(Arc<dyn Store>, Arc<dyn Store>)> = vec![
         (Arc::new(signed()), Arc::new(other)),
         (Arc::new(signed()), Arc::new(new)),
         (Arc::new(signed()), Arc::new(MemoryStore::for_runs())),
         (Arc::new(MemoryStore::for_runs()), Arc::new(MemoryStore::for_runs())),
         (Arc::new(MemoryStore::for_runs()), Arc::new(signed())),
+        #[cfg(feature = "sealed")]
+        (
+            Arc::new(sealed()),
+            Arc::new(SealedStore::new("another key of at least 32 bytes.").unwrap()),
+        ),
+        #[cfg(feature = "sealed")]
+        (Arc::new(sealed()), Arc::new(SealedStore::ring([("new", KEY)]).unwrap())),
+        #[cfg(feature = "sealed")]
+        (Arc::new(sealed()), Arc::new(signed())),
+        #[cfg(feature = "sealed")]
+        (Arc::new(signed()), Arc::new(sealed())),
+        #[cfg(feature = "sealed")]
+        (Arc::new(MemoryStore::for_runs()), Arc::new(sealed())),
     ];
     for (here, there) in rows {
         let why = format!("{here:?} at {there:?}");
@@ -279,29 +313,38 @@ async fn expired_stored_state_is_rejected() {
 }
 
 #[tokio::test]
-async fn expired_signed_state_is_rejected() {
-    let server = server();
-    let service = service(composites(), signed().ttl(Duration::ZERO), &server);
-    let state = release().state(&service).await;
-    // It uses the system time, which a test cannot advance.
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    release().again(state).refused(&service, &server, "expired").await;
+async fn expired_client_state_is_rejected() {
+    let stores: Vec<Arc<dyn Store>> = vec![
+        Arc::new(signed().ttl(Duration::ZERO)),
+        #[cfg(feature = "sealed")]
+        Arc::new(sealed().ttl(Duration::ZERO)),
+    ];
+    for store in stores {
+        let server = server();
+        let service = service(composites(), store, &server);
+        let state = release().state(&service).await;
+        // The stores use the system time, which a test cannot advance.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        release().again(state).refused(&service, &server, "expired").await;
+    }
 }
 
 // === Reused states ===
 
 #[tokio::test(start_paused = true)]
-async fn signed_state_can_be_answered_repeatedly() {
-    let server = server();
-    let service = service(composites(), signed(), &server);
-    let state = release().state(&service).await;
-    let mut no = release().again(&state);
-    no.answers = json!({ "approve": { "action": "decline" } });
-    assert_eq!(no.result(&service).await.is_error, Some(true));
-    for _ in 0..2 {
-        release().again(&state).result(&service).await;
+async fn client_state_can_be_answered_repeatedly() {
+    for store in client_stores() {
+        let server = server();
+        let service = service(composites(), store, &server);
+        let state = release().state(&service).await;
+        let mut no = release().again(&state);
+        no.answers = json!({ "approve": { "action": "decline" } });
+        assert_eq!(no.result(&service).await.is_error, Some(true));
+        for _ in 0..2 {
+            release().again(&state).result(&service).await;
+        }
+        assert_eq!(server.called(), ["details", "deploy", "deploy"], "what was done stays done");
     }
-    assert_eq!(server.called(), ["details", "deploy", "deploy"], "what was done stays done");
 }
 
 #[tokio::test(start_paused = true)]
@@ -491,8 +534,10 @@ async fn oversized_state_fails_the_call() {
         .depends_on(["approve"]),
     ];
     let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
-    let rows: [(Arc<dyn Store>, &str); 3] = [
+    let rows: Vec<(Arc<dyn Store>, &str)> = vec![
         (Arc::new(signed().max_item_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
+        #[cfg(feature = "sealed")]
+        (Arc::new(sealed().max_item_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
         (
             Arc::new(MemoryStore::for_runs().max_item_bytes(5_000)),
             "at most 5000 (`max_state_bytes`)",
@@ -652,7 +697,8 @@ async fn possibly_oversized_state_is_reported() {
         .depends_on(["approve"]),
     ];
     let checked = CompositeTool::workflow("release", "Deploys if a person says so", steps);
-    let [signed, memory] = stores();
+    let (signed, memory): (Arc<dyn Store>, Arc<dyn Store>) =
+        (Arc::new(signed()), Arc::new(MemoryStore::for_runs()));
     let small = approval_after(creates()).max_result_bytes(40_000);
     let rows = [
         ("signed", approval_after(creates()), false, &signed, true),

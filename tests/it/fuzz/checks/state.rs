@@ -1,9 +1,12 @@
-//! States of suspended runs: only a sealed state can be opened, and only by its caller.
+//! States of suspended runs: a store accepts only states that it created, and only from their
+//! caller.
 
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
 use futures::FutureExt;
+#[cfg(feature = "sealed")]
+use mcp_composite::store::SealedStore;
 use mcp_composite::{
     composite::{Composite, CompositeLayer, CompositeTool, Elicitation, Step},
     message::{Context, ToolAnswer},
@@ -69,13 +72,17 @@ struct Caller(bool);
 
 pub(super) fn check(data: &[u8]) {
     let Ok(tampering) = Tampering::arbitrary_take_rest(Unstructured::new(data)) else { return };
+    let keys = [("default", OTHER_KEY), ("old", KEY)];
     let signed = SignedStore::new(KEY).expect("a long key");
-    let ring = SignedStore::ring([("default", OTHER_KEY), ("old", KEY)]).expect("long keys");
-    tampering.of_a_text(&signed, &ring);
+    tampering.of_a_text(&signed, &SignedStore::ring(keys).expect("long keys"));
     tampering.of_a_text(&MemoryStore::for_runs(), &MemoryStore::for_runs());
-    let stores: [Arc<dyn Store>; 2] = [Arc::new(signed), Arc::new(MemoryStore::for_runs())];
-    for store in stores {
-        run(tampering.of_a_run(store));
+    run(tampering.of_a_run(Arc::new(signed)));
+    run(tampering.of_a_run(Arc::new(MemoryStore::for_runs())));
+    #[cfg(feature = "sealed")]
+    {
+        let sealed = SealedStore::new(KEY).expect("a long key");
+        tampering.of_a_text(&sealed, &SealedStore::ring(keys).expect("long keys"));
+        run(tampering.of_a_run(Arc::new(sealed)));
     }
 }
 
@@ -100,9 +107,9 @@ impl Tampering<'_> {
         let other = put(store, self.other_state, self.other_binding).expect("room for it");
         let changed = self.changed(&text, &other);
         for binding in [self.binding, self.other_binding] {
-            let is_sealed = (changed == text && binding == self.binding)
+            let is_unchanged = (changed == text && binding == self.binding)
                 || (changed == other && binding == self.other_binding);
-            if !is_sealed {
+            if !is_unchanged {
                 let taken = take(store, &changed, binding);
                 assert!(is_invalid(&taken), "{changed:?} is not {text:?}: {taken:?}");
             }
@@ -143,8 +150,8 @@ impl Tampering<'_> {
         let n = if self.other_arguments { 2 } else { 1 };
         let answer =
             call(&service, tool, json!({ "n": n }), self.other_caller, Some(&changed)).await;
-        let is_of = |sealed: &String, n_of, is_other| {
-            changed == *sealed && !self.other_tool && n == n_of && self.other_caller == is_other
+        let is_of = |created: &String, n_of, is_other| {
+            changed == *created && !self.other_tool && n == n_of && self.other_caller == is_other
         };
         if is_of(&text, 1, false) || is_of(&other, 2, true) {
             assert!(matches!(answer, ToolAnswer::Result(_)), "{answer:?}");
