@@ -7,6 +7,7 @@
 //! |---|---|
 //! | write a configuration file step by step | [tutorial] |
 //! | choose among fan-outs, pipelines and workflows | [composites] |
+//! | find a workflow for a task | [cookbook] |
 //! | look up references, filters and tests | [expressions] |
 //! | understand the layers and their order | [the order of the layers](crate::stack#the-order-of-the-layers) |
 //! | connect existing servers | [backends] |
@@ -79,6 +80,12 @@ pub mod tutorial {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("composites.md")]
 pub mod composites {}
+
+/// Tested workflows for common tasks, by problem.
+///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("cookbook.md")]
+pub mod cookbook {}
 
 /// The references, templates, filters and tests that expressions can contain.
 ///

@@ -43,7 +43,7 @@ fn files_give_definitions_or_every_mistake() {
 }
 
 /// Returns whether this build has the features that a file needs.
-fn is_supported(file: &str) -> bool {
+pub(crate) fn is_supported(file: &str) -> bool {
     let needed = [
         ("[caller]", cfg!(feature = "http")),
         ("[auth", cfg!(feature = "http")),

@@ -1,8 +1,10 @@
 //! One file of `tests/workflows` for each case: the scripted tools, the composites and a call, with
-//! the expected calls, result and trace.
+//! the expected calls, result and trace. The files `cookbook_*` are the workflows of the cookbook.
 //!
 //! A case has the keys of [`Case`]. Omitted expectations are not checked, except for the calls,
 //! which must be complete and in order.
+
+mod cookbook;
 
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 
@@ -19,6 +21,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
+
+use crate::config::is_supported;
 
 #[derive(Debug, Deserialize)]
 struct Case {
@@ -182,6 +186,9 @@ fn workflow_cases_meet_their_expectations() {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();
+        if !is_supported(&text) {
+            continue;
+        }
         // A separate runtime, so that its time begins at zero.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -195,21 +202,22 @@ fn workflow_cases_meet_their_expectations() {
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n\n"));
 }
 
+/// Returns a server with the scripted tools. `answers` replaces the answers of single tools.
+fn server(tools: &[ScriptedTool], answers: &BTreeMap<String, Vec<ScriptedAnswer>>) -> Server {
+    tools.iter().fold(Server::new(), |server, tool| {
+        let answers = answers.get(&tool.name).unwrap_or(&tool.answers);
+        server.tool_as(tool.described(), ScriptedAnswer::in_turn(answers))
+    })
+}
+
 async fn run(text: &str) -> Result<(), Vec<String>> {
-    let mut case: Case = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
-    let mut exchanges: Vec<Exchange> = match case.sections.remove("call") {
-        Some(calls) => calls.try_into().map_err(|error| vec![format!("{error}")])?,
-        None => return Err(vec!["no `[[call]]`: nothing is shown".to_owned()]),
-    };
+    let (case, mut exchanges) = Case::parse(text).map_err(|error| vec![error])?;
     let mut differences = Vec::new();
     if case.about.trim().is_empty() {
         differences.push("`about` says nothing".to_owned());
     }
 
-    let mut file = toml::Table::new();
-    file.insert("composite_tools".to_owned(), case.composite_tools);
-    file.extend(case.sections);
-    let config = match Config::from_toml_str(&file.to_string()) {
+    let config = match Config::from_toml_str(&case.config().to_string()) {
         Ok(config) => config,
         Err(error) => {
             let told = error.mistakes().iter();
@@ -241,6 +249,26 @@ fn compare<T: PartialEq + std::fmt::Debug>(
     }
 }
 
+// === impl Case ===
+
+impl Case {
+    /// Parses a file, and returns the case and its calls.
+    fn parse(text: &str) -> Result<(Self, Vec<Exchange>), String> {
+        let mut case: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let calls = case.sections.remove("call").ok_or("no `[[call]]`: nothing is shown")?;
+        let exchanges = calls.try_into().map_err(|error| error.to_string())?;
+        Ok((case, exchanges))
+    }
+
+    /// Returns the configuration file: the composites and the other sections.
+    fn config(&self) -> toml::Table {
+        let mut file = toml::Table::new();
+        file.insert("composite_tools".to_owned(), self.composite_tools.clone());
+        file.extend(self.sections.clone());
+        file
+    }
+}
+
 // === impl Exchange ===
 
 impl Exchange {
@@ -254,10 +282,7 @@ impl Exchange {
                 differences.push(format!("answers: no tool `{name}`"));
             }
         }
-        let server = tools.iter().fold(Server::new(), |server, tool| {
-            let answers = answers.get(&tool.name).unwrap_or(&tool.answers);
-            server.tool_as(tool.described(), ScriptedAnswer::in_turn(answers))
-        });
+        let server = server(tools, &answers);
         let layer = config.stack_layer();
         // Cases compare the trace, which must be requested.
         let service = layer.layer(server.clone()).map_request(|mut request: Request| {
