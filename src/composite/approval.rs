@@ -171,8 +171,13 @@ impl<'p> Approvals<'p> {
 
     /// Returns the calls that wait for a question which may approve them.
     fn approvals(&self) -> impl Iterator<Item = (&RiskyCall<'p>, &Question)> {
+        let plan = &self.composite.plan;
         self.calls.iter().filter_map(|call| {
-            let mut awaited = self.questions.iter().filter(|it| it.waiting.contains(call.step));
+            // A finally step waits for all other steps, but also runs if the user declines.
+            let ignores_answer =
+                |it: &&Question| plan.is_final(call.step) && !plan.is_final(it.step);
+            let awaited = self.questions.iter().filter(|it| it.waiting.contains(call.step));
+            let mut awaited = awaited.filter(|it| !ignores_answer(it));
             Some((call, awaited.find(|question| question.may_approve(call.effect))?))
         })
     }

@@ -2,7 +2,7 @@
 
 use mcp_composite::{
     advertise::{AdvertiseLayer, Calls},
-    composite::{CompositeLayer, CompositeTool, Elicitation, Step},
+    composite::{CompositeLayer, CompositeTool, Elicitation, Finally, Step},
     pattern::Selection,
     stack::StackLayer,
     testing::listed,
@@ -137,4 +137,17 @@ async fn tools_that_clients_can_call_without_approval_are_remarked() {
         let expected: Vec<_> = is_remarked.then_some(remark).into_iter().collect();
         assert_eq!(remarks, expected, "{tool}");
     }
+}
+
+#[tokio::test]
+async fn finally_step_is_approved_only_by_a_finally_step() {
+    let last = |step: Step| step.finally(Finally::new());
+    let unasked = [approve(), approved("add"), last(Step::new("undo", "wipe"))];
+    let advertise = AdvertiseLayer::new;
+    assert_eq!(remarks([workflow("clear", unasked)], advertise()).await, [""; 0]);
+
+    let asked = [Step::new("first", "add"), last(approve()), last(approved("wipe"))];
+    let remark = "composite `clear`: clients can call `wipe` without the question of `approve`: \
+                  add it to `[advertise] deny`";
+    assert_eq!(remarks([workflow("clear", asked)], advertise()).await, [remark]);
 }
