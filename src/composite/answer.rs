@@ -308,9 +308,10 @@ fn output_of_steps(
     if let Some(failure) = failure(compiled, state) {
         return Err(failure);
     }
+    let last = state.last_completed(&compiled.plan);
     if let Some(limit) = limit {
         let told = limit.message();
-        if state.last_completed(&compiled.plan).is_none() {
+        if last.is_none() {
             return Err(format!("{told}; no step has completed"));
         }
         if compiled.on_limit == OnLimit::Fail {
@@ -336,7 +337,7 @@ fn output_of_steps(
             || outcome.as_ref().is_none_or(|outcome| !outcome.has_failed())
     };
     let has_output = matches!(compiled.plan.answer, plan::RunOutput::Output(_));
-    if state.last_completed(&compiled.plan).is_none()
+    if last.is_none()
         && let Some(failures) = failures(compiled, state)
         && !(has_output && compiled.plan.steps().iter().zip(&state.outcomes).all(stands_in))
     {
@@ -358,9 +359,7 @@ fn output_of_steps(
         }
         result
     } else {
-        let last =
-            state.last_completed(&compiled.plan).and_then(|step| state.outcomes[step].as_mut());
-        let Some(last) = last else {
+        let Some(last) = last.and_then(|step| state.outcomes[step].as_mut()) else {
             return Ok(CallToolResult::success(vec![ContentBlock::text("every step was skipped")]));
         };
         // A step that makes several calls, such as a loop, has an output but no tool result.
