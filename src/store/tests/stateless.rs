@@ -154,7 +154,7 @@ macro_rules! tests_of {
             #[test]
             fn keys_are_rotated_under_load_without_a_rejected_state() {
                 rotate_under_load(
-                    $Store::ring([("old", KEY)]).unwrap(),
+                    &$Store::ring([("old", KEY)]).unwrap(),
                     [
                         $Store::ring([("old", KEY), ("new", OTHER_KEY)]).unwrap(),
                         $Store::ring([("new", OTHER_KEY), ("old", KEY)]).unwrap(),
@@ -179,7 +179,7 @@ pub(super) fn with_part(text: &str, at: usize, part: &str) -> String {
 
 /// Replaces the stores of three replicas, one replica after the other, while threads put states at
 /// one replica and take them at another. No state may be rejected.
-fn rotate_under_load<S: Store + Clone>(before: S, steps: [S; 3]) {
+fn rotate_under_load<S: Store + Clone>(before: &S, steps: [S; 3]) {
     /// The number of threads.
     const THREADS: usize = 4;
     /// The number of states of each thread after each replacement. Nine of them pass through each
@@ -233,5 +233,5 @@ fn rotate_under_load<S: Store + Clone>(before: S, steps: [S; 3]) {
 fn rotation_without_the_first_step_rejects_states() {
     let ring = |keys: &[(&str, &str)]| SignedStore::ring(keys.iter().copied()).unwrap();
     let (old, new) = (ring(&[("old", KEY)]), ring(&[("new", OTHER_KEY)]));
-    rotate_under_load(old, [new.clone(), new.clone(), new]);
+    rotate_under_load(&old, [new.clone(), new.clone(), new]);
 }
