@@ -56,8 +56,9 @@ pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<S
     for (index, step) in plan.steps().iter().enumerate() {
         let plan::Action::Elicit(ask) = &step.action else { continue };
         let may_end = ask.on_decline != OnRefusal::Continue || ask.on_cancel != OnRefusal::Continue;
-        let waiting = plan.with_dependents(index).filter(|&waiting| !plan.is_final(waiting));
-        let is_awaited = waiting.count() > 1;
+        // Finally steps wait for every other step, whatever the answer to its question.
+        let counts = |&waiting: &usize| plan.is_final(index) || !plan.is_final(waiting);
+        let is_awaited = plan.with_dependents(index).filter(counts).count() > 1;
         let calls = |&other: &usize| plan.steps()[other].action.sites().next().is_some();
         let ends_before = |other: usize| plan.with_dependents(other).contains(index);
         let mut calling = (0..plan.steps().len()).filter(calls);
