@@ -374,6 +374,10 @@ impl Builder<'_, '_, '_> {
         let url = self.filled("url", url)?;
         if let Some(parts) = Url::parse(&url.value) {
             self.secrets.extend(parts.secrets());
+            if let Some(message) = parts.metadata_address() {
+                self.report(["url"], message);
+                return None;
+            }
             Some(url)
         } else {
             let hint =

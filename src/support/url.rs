@@ -1,8 +1,6 @@
 //! Parses the URLs of web servers, and finds the secrets in them.
 
-#[cfg(feature = "config")]
-use std::net::IpAddr;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The parts of a web server's URL, some of which may contain secrets.
 #[derive(Debug)]
@@ -25,6 +23,22 @@ pub(crate) struct Url<'t> {
 const MIN_TOKEN: usize = 8;
 /// Minimum number of characters of a path segment without digits that is treated as a secret token.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
+
+/// The metadata services of cloud providers outside of the link-local networks: of Alibaba, Oracle
+/// and Azure.
+const METADATA_V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+    Ipv4Addr::new(168, 63, 129, 16),
+];
+/// The same for IPv6: of Amazon and Google.
+const METADATA_V6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
+/// The end of an error message about a [metadata address](is_metadata_address).
+pub(crate) const REASON_OF_METADATA_ADDRESS: &str =
+    "a link-local address, where cloud providers serve credentials";
 
 // === impl Url ===
 
@@ -80,6 +94,13 @@ impl<'t> Url<'t> {
         )
     }
 
+    /// Returns an error message if the host is a literal [metadata address](is_metadata_address).
+    #[cfg(feature = "config")]
+    pub(crate) fn metadata_address(&self) -> Option<String> {
+        let address = literal_address(self.host).filter(|address| is_metadata_address(*address))?;
+        Some(format!("{address} is {REASON_OF_METADATA_ADDRESS}: expected another host"))
+    }
+
     /// Returns `true` if requests to the URL are encrypted, or stay on this machine.
     #[cfg(feature = "config")]
     pub(crate) fn is_secure(&self) -> bool {
@@ -117,6 +138,43 @@ impl<'t> Url<'t> {
             }
         }
         secrets
+    }
+}
+
+/// Returns the address in a host without brackets or in the brackets of an IPv6 address. Returns
+/// `None` for names.
+pub(crate) fn literal_address(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    bare.unwrap_or(host).parse().ok()
+}
+
+/// Returns `true` if an address is link-local, or belongs to the metadata service of a cloud
+/// provider. No server of tools has such an address, and a request to one returns the credentials
+/// of the machine.
+///
+/// The address may be embedded in an IPv6 address: IPv4-mapped, by NAT64 (RFC 6052) or by 6to4 (RFC
+/// 3056).
+pub(crate) fn is_metadata_address(address: IpAddr) -> bool {
+    let is_v4 = |v4: Ipv4Addr| v4.is_link_local() || METADATA_V4.contains(&v4);
+    match address {
+        IpAddr::V4(v4) => is_v4(v4),
+        IpAddr::V6(v6) => {
+            v6.is_unicast_link_local()
+                || METADATA_V6.contains(&v6)
+                || embedded_address(v6).is_some_and(is_v4)
+        }
+    }
+}
+
+/// Returns the IPv4 address that receives the packets to an IPv6 address.
+fn embedded_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let address_of =
+        |[high, low]: [u16; 2]| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            Some(address_of([high, low]))
+        }
+        _ => address.to_ipv4_mapped(),
     }
 }
 
@@ -277,6 +335,26 @@ mod tests {
             ("host?key=1", "…"),
         ] {
             assert_eq!(displayed(written), seen, "{written}");
+        }
+    }
+
+    #[test]
+    fn metadata_addresses_are_recognized_also_within_ipv6() {
+        for address in [
+            "169.254.0.1",
+            "100.100.100.200",
+            "fe80::1",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+        ] {
+            assert!(is_metadata_address(address.parse().unwrap()), "{address}");
+        }
+        for address in
+            ["127.0.0.1", "0.0.0.0", "10.0.0.1", "169.253.0.1", "::1", "fd00::1", "2003::"]
+        {
+            assert!(!is_metadata_address(address.parse().unwrap()), "{address}");
         }
     }
 }

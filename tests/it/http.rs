@@ -667,6 +667,40 @@ async fn calls_in_sequence_share_a_tcp_connection() {
     }
 }
 
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn redirect_to_another_origin_is_not_followed() {
+    use axum::response::Redirect;
+    use mcp_composite::adapter::RemoteService;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = requests.clone();
+    let other = axum::Router::new().fallback(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        future::ready("reached")
+    });
+    let other = listen(other, CancellationToken::new()).await;
+    let url = format!("http://{}/mcp", other.address);
+    let moved = axum::Router::new().fallback(move || future::ready(Redirect::temporary(&url)));
+    let moved = listen(moved, CancellationToken::new()).await;
+
+    let remote = RemoteService::builder("moved").http(&format!("http://{}/mcp", moved.address), []);
+    soon(remote.connected()).await.unwrap_err();
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
+}
+
+#[cfg(feature = "http")]
+#[tokio::test]
+async fn connection_to_a_metadata_address_is_refused() {
+    use mcp_composite::adapter::RemoteService;
+
+    // The decimal notation of 169.254.169.254, which the check of files does not recognize.
+    let remote = RemoteService::builder("cloud").http("http://2852039166/mcp", []);
+    let error = soon(remote.connected()).await.unwrap_err();
+    assert!(error.contains("connection to 169.254.169.254 refused: a link-local"), "{error}");
+}
+
 // === Servers that end their streams ===
 
 /// Returns how often a stream is opened in three seconds, of a server whose streams end in this way

@@ -1,8 +1,9 @@
 //! Connects to servers over [streamable HTTP].
 //!
 //! rmcp implements the HTTP transport, including the sessions of older servers. Redirects are
-//! followed only within the same origin. A message may have at most 16 MiB. URLs with `https` need
-//! the feature `tls`.
+//! followed only within the same origin. Connections to link-local addresses, where cloud providers
+//! serve credentials, are refused. A message may have at most 16 MiB. URLs with `https` need the
+//! feature `tls`.
 //!
 //! A connection over HTTP does not end when the server becomes unreachable: requests fail until the
 //! server is reachable again. The server's next response marks all of its lists as changed in
@@ -13,6 +14,7 @@
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
+pub(super) mod address_policy;
 mod reconnect_pause;
 mod send_timeout;
 
@@ -79,7 +81,7 @@ impl RemoteBuilder {
     ) -> RemoteService {
         let config = self.http_config(url, headers);
         self.transport(move || {
-            let client = ReconnectPause::new();
+            let client = ReconnectPause::new(&config.uri);
             let config = config.clone();
             async move { client.map(|client| transport(client, config)) }
         })
@@ -138,7 +140,7 @@ impl RemoteBuilder {
                 // The token is requested now, so that an error is reported as the reason why
                 // connecting failed.
                 bearer.source().token().await?;
-                let client = BearerClient::new(ReconnectPause::new()?, bearer);
+                let client = BearerClient::new(ReconnectPause::new(&config.uri)?, bearer);
                 Ok::<_, BoxError>(transport(client, config))
             }
         };

@@ -14,7 +14,9 @@ use rmcp::{
 };
 use sse_stream::{Error as SseError, Sse};
 use tokio::time::sleep;
+use tower::BoxError;
 
+use super::address_policy;
 use crate::adapter::line_transport::replace_large;
 
 /// The minimum pause before an event stream is reopened. A shorter pause in the `retry` field of an
@@ -46,9 +48,16 @@ type Error = StreamableHttpError<reqwest::Error>;
 // === impl ReconnectPause ===
 
 impl ReconnectPause {
-    pub(super) fn new() -> Result<Self, reqwest::Error> {
-        let client = reqwest::Client::builder().pool_idle_timeout(IDLE_TIMEOUT);
-        client.redirect(within_origin()).build().map(Self)
+    /// Creates a client for requests to `url`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no server may have the address in `url`, or if the client cannot be
+    /// created.
+    pub(super) fn new(url: &str) -> Result<Self, BoxError> {
+        address_policy::check(url)?;
+        let client = address_policy::client_builder().pool_idle_timeout(IDLE_TIMEOUT);
+        Ok(Self(client.redirect(within_origin()).build()?))
     }
 }
 

@@ -21,7 +21,11 @@ use super::{
     grant::Grant,
     token_error::TokenError,
 };
-use crate::{adapter::Secrets, error_chain::error_chain, url::displayed};
+use crate::{
+    adapter::{Secrets, remote::http::address_policy},
+    error_chain::error_chain,
+    url::displayed,
+};
 
 /// The timeout of a request to the token endpoint, including its response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,8 +46,10 @@ impl TokenEndpoint {
     pub(in crate::adapter::remote) fn new(client: OAuthClient) -> Arc<Self> {
         // Redirects are not followed, because they would send the secret to another server.
         // Connections are not reused, because a server may close an idle connection at any time.
-        let http = reqwest::Client::builder().redirect(Policy::none()).pool_max_idle_per_host(0);
-        let http = http.build().map_err(|error| error_chain(&error));
+        let http = address_policy::check(&client.token_url).and_then(|()| {
+            let http = address_policy::client_builder().redirect(Policy::none());
+            http.pool_max_idle_per_host(0).build().map_err(|error| error_chain(&error))
+        });
         let secrets = client.secrets();
         Arc::new(Self { client, http, secrets })
     }
