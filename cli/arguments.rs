@@ -248,15 +248,17 @@ pub(crate) struct Check {
     /// The configuration file.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Checks the file alone: connects nothing, and needs no environment variables.
+    /// Checks the file alone: connects nothing, and needs no environment variables. If the file has
+    /// a `[lock]`, the approved tools are those of the backends.
     #[arg(long)]
     pub(crate) offline: bool,
     /// Prints a JSON object with the members `backends`, `tools`, `composites`, `not_advertised`,
     /// `views`, `remarks` and `problems`. Each view has a `path` and `tools`, `composites` and
     /// `not_advertised` of its own.
     ///
-    /// With `--offline`, the `server` of each backend is `null`, `tools` and `not_advertised` are
-    /// empty, and composites have only a `name`: the rest depends on the backends.
+    /// With `--offline`, the `server` of each backend is `null`. Without a `[lock]`, `tools` and
+    /// `not_advertised` are empty then, and composites have only a `name`: the rest depends on the
+    /// backends.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use crate::{
     report::{
         BackendReport, OfflineReport, Report, ViewReport, described, json, of_view_only, remarks,
     },
-    session::{Session, not_connected},
+    session::{Session, Setup, not_connected},
 };
 
 /// Connects all backends and prints the tools, the composites and remarks.
@@ -29,15 +29,21 @@ use crate::{
 pub(crate) async fn check(
     session: &Session,
     is_json: bool,
+    out: impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let checked = async { print(session, &report(session).await?, is_json, out) };
+    session.until_stopped(checked).await
+}
+
+fn print(
+    session: &Session,
+    report: &Report,
+    is_json: bool,
     mut out: impl Write,
 ) -> Result<(), Box<dyn Error>> {
-    let checked = async {
-        let report = report(session).await?;
-        let text = if is_json { json(&report)? } else { report.to_string() };
-        session.print(&text, &mut out)?;
-        session.fail_with(&report.problems)
-    };
-    session.until_stopped(checked).await
+    let text = if is_json { json(report)? } else { report.to_string() };
+    session.print(&text, &mut out)?;
+    session.fail_with(&report.problems)
 }
 
 /// Prints the tools that clients would see.
@@ -60,16 +66,28 @@ pub(crate) async fn tools(
 }
 
 /// Checks a file without its backends and without environment variables, which a placeholder
-/// replaces if they are not set.
+/// replaces if they are not set. If the file has a `[lock]`, checks it against the approved tools.
 ///
 /// # Errors
 ///
-/// Returns the errors of the file.
-pub(crate) fn offline(check: &Check, mut out: impl Write) -> Result<(), Box<dyn Error>> {
+/// Returns the errors of the file and of its lock, and the problems with the approved tools.
+pub(crate) fn offline(
+    check: &Check,
+    setup: Setup,
+    mut out: impl Write,
+) -> Result<(), Box<dyn Error>> {
     let config = Config::load_with_env(&check.file, |name| {
         Some(env::var(name).unwrap_or_else(|_| placeholder(name)))
     })?;
-    let report = OfflineReport::new(&check.view.select(config)?);
+    let mut config = check.view.select(config)?;
+    if let Some(lock) = config.take_lock() {
+        let config = config.with_locked_backends(&lock.read()?);
+        return Session::run(config, setup, async |session| {
+            let report = report(session).await?.offline();
+            print(session, &report, check.json, out)
+        });
+    }
+    let report = OfflineReport::new(&config);
     let text = if check.json { json(&report)? } else { report.to_string() };
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)

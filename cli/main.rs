@@ -94,7 +94,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
                 ui::serve_with_page(page, session, file, serve::serve(session, &serve)).await
             })
         }
-        Command::Check(check) if check.offline => check::offline(&check, out),
+        Command::Check(check) if check.offline => check::offline(&check, quiet, out),
         Command::Check(check) => {
             Session::run(check.view.load(&check.file)?, quiet, async |session| {
                 check::check(session, check.json, out).await

@@ -78,6 +78,14 @@ pub(crate) struct BackendReport {
 
 // === impl Report ===
 
+impl Report {
+    /// Returns the same report with backends that are not connected.
+    pub(crate) fn offline(mut self) -> Self {
+        self.backends.iter_mut().for_each(|backend| backend.server = None);
+        self
+    }
+}
+
 /// Writes the report without the problems, which go to standard error.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -122,6 +122,8 @@ mod caller_token;
 mod connections;
 pub mod handler;
 mod line_transport;
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+pub(crate) mod listed_tools;
 mod progress_routes;
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 pub(crate) mod remembered_lists;

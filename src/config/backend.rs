@@ -1,6 +1,8 @@
 //! The configuration of a backend.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use rmcp::model::Tool;
 
 use super::{backend_auth::BackendAuth, secret::Secret, variables::Text};
 use crate::{adapter::secrets::Secrets, stack::BackendLayer, url};
@@ -25,6 +27,12 @@ pub struct BackendConfig {
     pub(super) prefix: String,
     pub(super) layer: BackendLayer,
     pub(super) secrets: Secrets,
+    /// The approved tools of the backend, if a server that lists them replaces it.
+    #[cfg_attr(
+        not(any(feature = "stdio", feature = "http")),
+        expect(dead_code, reason = "no backend is connected")
+    )]
+    pub(super) locked: Option<Arc<[Tool]>>,
 }
 
 /// How this program communicates with a backend.

@@ -187,6 +187,7 @@ impl Builder<'_, '_, '_> {
             prefix,
             layer,
             secrets: Secrets::new(self.secrets.drain(..)),
+            locked: None,
         })
     }
 

@@ -28,6 +28,7 @@ use crate::adapter::remote::stdio::ChildProcess;
 use crate::{
     adapter::{
         RemoteService, Router,
+        listed_tools::ListedTools,
         remembered_lists::{Memory, Recall, Remember},
         router::{Backend, Conflicts, RouterError},
     },
@@ -316,6 +317,9 @@ impl Connected {
 impl BackendConfig {
     /// Returns an error if this build of the crate does not support the backend's transport.
     fn check(&self) -> Result<(), ConnectError> {
+        if self.locked.is_some() {
+            return Ok(());
+        }
         let (transport, feature, is_there) = match self.transport() {
             Transport::Stdio(_) => ("stdio", "stdio", cfg!(feature = "stdio")),
             Transport::Http(http) if http.is_secure() => ("https", "tls", cfg!(feature = "tls")),
@@ -337,6 +341,9 @@ impl BackendConfig {
             .elicitation(self.elicitation())
             .secrets(self.secrets().clone())
             .changes(changes);
+        if let Some(tools) = &self.locked {
+            return Ok(ListedTools::new(tools.clone()).connect(builder));
+        }
         match self.transport() {
             #[cfg(feature = "stdio")]
             Transport::Stdio(stdio) => Ok(builder.child_process(process(stdio))),

@@ -36,6 +36,8 @@ use super::{
     vars::{self, Vars},
     views::{self, ViewTable},
 };
+#[cfg(any(feature = "stdio", feature = "http"))]
+use crate::lock::Lock;
 use crate::{
     adapter::Secrets,
     composite::{CompositeLayer, CompositeTool},
@@ -357,6 +359,33 @@ impl Config {
     /// `None` if the file has no `[lock]` section.
     pub const fn take_lock(&mut self) -> Option<LockConfig> {
         self.lock.take()
+    }
+
+    /// Replaces each backend by a server in this process that lists the approved tools of `lock`
+    /// and rejects calls. So [`connect`](Self::connect) starts no process and opens no connection,
+    /// and the composites of this configuration can be checked against the approved schemas.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use mcp_composite::{config::Config, lock::Lock};
+    ///
+    /// let file = "[[backends]]\nname = 'docs'\nurl = 'https://docs.example.com/mcp'";
+    /// let lock = Lock::new(); // usually from a file, by `Lock::load`
+    /// let backends = Config::from_toml_str(file)?.with_locked_backends(&lock).connect()?;
+    /// backends.remotes()[0].connected().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    #[must_use]
+    pub fn with_locked_backends(mut self, lock: &Lock) -> Self {
+        for backend in &mut self.backends {
+            backend.locked = Some(lock.tools(&backend.name).collect());
+        }
+        self
     }
 
     /// Returns the values of secret [variables](crate::expr::Variables) in the section `[vars]`, to

@@ -4,15 +4,17 @@ use std::{
     fs,
     path::Path,
     process::{Output, Stdio},
+    sync::Arc,
 };
 
-use mcp_composite::config::Config;
+use mcp_composite::{config::Config, lock::Lock};
+use rmcp::model::Tool;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
     programs::{PROGRAM, example},
-    support::soon,
+    support::{soon, until},
 };
 
 /// An example with two child processes, started from `${SHOP}`.
@@ -149,6 +151,50 @@ async fn offline_check_needs_neither_backends_nor_variables() {
     let (code, errors) = failed(&["check", &file, "--offline"]).await;
     assert_eq!(code, Some(1));
     assert!(errors.contains("`filtre`") && errors.contains("`filter`"), "{errors}");
+}
+
+#[tokio::test]
+async fn offline_check_uses_the_approved_tools_of_a_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "tools.toml");
+    let text = |argument: &str| {
+        format!(
+            "[[backends]]\nname = 'shop'\nurl = 'https://${{SHOP_HOST}}/mcp'\n\
+             [lock]\nfile = 'tools.lock'\n\
+             [[composite_tools]]\nname = 'price'\ndescription = 'The price'\n\
+             strategy = 'pipeline'\n\
+             [[composite_tools.steps]]\nid = 'a'\ntool = 'shop/price'\narguments = {{ {argument} = 'tea' }}\n"
+        )
+    };
+    fs::write(&file, text("item")).unwrap();
+    let check = ["check", &*file, "--offline"];
+    let (_, errors) = failed(&check).await;
+    assert!(errors.contains("tools.lock` does not exist"), "{errors}");
+
+    let schema = json!({
+        "type": "object",
+        "properties": { "item": { "type": "string" } },
+        "required": ["item"],
+        "additionalProperties": false,
+    });
+    let schema: rmcp::model::JsonObject = serde_json::from_value(schema).unwrap();
+    let mut lock = Lock::new();
+    lock.pin("shop", &Tool::new("price", "Returns a price", Arc::new(schema))).unwrap();
+    fs::write(folder.path().join("tools.lock"), lock.to_toml_string()).unwrap();
+    let report: Value =
+        serde_json::from_str(&printed(&["check", &file, "--offline", "--json"]).await).unwrap();
+    assert_eq!(report["backends"], json!([{ "name": "shop", "server": null }]));
+    assert_eq!(report["tools"][0]["name"], "shop_price");
+    assert_eq!(report["composites"][0]["name"], "price");
+    assert!(printed(&check).await.contains("  shop: not connected\n"));
+
+    for (argument, expected) in [("goods", "`goods`"), ("missing", "`item`")] {
+        fs::write(&file, text(argument)).unwrap();
+        let output = run(&check).await;
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("price") && errors.contains(expected), "{errors}");
+    }
 }
 
 #[tokio::test]

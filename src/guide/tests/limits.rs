@@ -116,6 +116,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "engine/scheduler.rs EVALUATIONS",
             "engine/run/calling.rs LONG",
             "middleware/intercept/informed.rs LONG",
+            "adapter/listed_tools.rs BUFFER",
             "message/client.rs ON_ITS_WAY",
         ],
     ),

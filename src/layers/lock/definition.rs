@@ -41,6 +41,12 @@ impl Definition {
         serde_json::to_value(&self.0).unwrap_or_default()
     }
 
+    /// Returns a tool with this definition.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(super) fn to_tool(&self) -> Tool {
+        self.0.clone()
+    }
+
     /// Returns the SHA-256 hash of the definition's canonical JSON.
     #[cfg(any(feature = "config", test))]
     pub(crate) fn fingerprint(&self) -> Fingerprint {

@@ -96,6 +96,13 @@ impl Lock {
         self.backends.get(backend)?.get(name)
     }
 
+    /// Iterates over the approved tools of a backend, sorted by name.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn tools(&self, backend: &str) -> impl Iterator<Item = Tool> {
+        let tools = self.backends.get(backend).into_iter().flat_map(BTreeMap::values);
+        tools.map(Definition::to_tool)
+    }
+
     /// Returns the approved tools of a backend, indexed by their names.
     pub(super) fn of_backend(&self, backend: &str) -> Arc<HashMap<String, Definition>> {
         Arc::new(self.backends.get(backend).cloned().unwrap_or_default().into_iter().collect())
