@@ -60,6 +60,10 @@ const SERVE_FILTER: &str =
     "info,rmcp=error,rmcp::service=off,rmcp::transport::common::server_side_http=off";
 
 fn main() -> ExitCode {
+    // A core dump would contain the secrets of the file. If the limit cannot be set, the system has
+    // none for core dumps, or allows no change.
+    #[cfg(unix)]
+    let _ = rlimit::Resource::CORE.get_hard().and_then(|hard| rlimit::Resource::CORE.set(0, hard));
     let arguments = Arguments::parse();
     let log_format = arguments.log_format;
     match run(arguments) {

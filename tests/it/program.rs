@@ -295,3 +295,22 @@ async fn import_prints_a_valid_file_or_all_mistakes() {
     assert_eq!(code, Some(1));
     assert!(error.contains("cannot read"), "{error}");
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn program_writes_no_core_dumps() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "tools.toml");
+    fs::write(&file, "[[backends]]\nname = 'a'\nurl = 'http://127.0.0.1:1/mcp'\n").unwrap();
+    let allow = "ulimit -S -c \"$(ulimit -H -c)\"; exec \"$0\" serve \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", allow, PROGRAM, &file]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let program = command.stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let limits = format!("/proc/{}/limits", program.id().unwrap());
+    until(async || {
+        let limits = fs::read_to_string(&limits).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        core.split_whitespace().nth(4) == Some("0")
+    })
+    .await;
+}
