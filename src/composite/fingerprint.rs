@@ -5,17 +5,15 @@
 //! fingerprints. Each type is destructured without `..`, so that no field is forgotten: a new field
 //! causes a compile error until it is included in the fingerprint or explicitly ignored.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::{
     definition::CompositeTool,
+    encoding::{encode_duration, encode_optional},
     finally::Finally,
     output::{Output, OutputProperty, PropertySource},
     step::{OnError, Retry, Step},
     strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Success, Target, Workflow},
-    tool_call::encode_optional,
 };
 use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
 
@@ -42,7 +40,7 @@ pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
     Fingerprint::of(&json!({
         "name": name,
         "input_schema": input_schema,
-        "timeout": duration(*timeout),
+        "timeout": encode_duration(*timeout),
         "limits": [max_calls, max_result_bytes, max_cost],
         "on_limit": on_limit.name(),
         "strategy": [by.name(), strategy(by)],
@@ -90,7 +88,7 @@ fn target(target: &Target) -> Value {
     json!({
         "call": call.encode(),
         "id": id,
-        "timeout": duration(*timeout),
+        "timeout": encode_duration(*timeout),
         "optional": optional,
         "retry": retry.map(self::retry),
     })
@@ -104,13 +102,13 @@ fn step(step: &Step) -> Value {
         "action": [action.name(), action.encode()],
         "depends_on": depends_on,
         "condition": condition,
-        "timeout": timeout.map(duration),
+        "timeout": timeout.map(encode_duration),
         "on_error": self::on_error(*on_error),
         "default_results": encode_optional(default_results.as_ref()),
     });
     // Other steps keep the fingerprint that they had before finally steps existed.
     if let Some(Finally { grace }) = finally {
-        encoded["finally"] = duration(*grace);
+        encoded["finally"] = encode_duration(*grace);
     }
     encoded
 }
@@ -126,8 +124,8 @@ fn on_error(on_error: OnError) -> Value {
 fn retry(Retry { count, delay, max_delay, then }: Retry) -> Value {
     json!({
         "count": count,
-        "delay": duration(delay),
-        "max_delay": duration(max_delay),
+        "delay": encode_duration(delay),
+        "max_delay": encode_duration(max_delay),
         "then": then.name(),
     })
 }
@@ -165,10 +163,6 @@ fn property(property: &OutputProperty) -> Value {
 
 fn all<T>(values: &[T], of: impl Fn(&T) -> Value) -> Value {
     values.iter().map(of).collect()
-}
-
-fn duration(duration: Duration) -> Value {
-    json!([duration.as_secs(), duration.subsec_nanos()])
 }
 
 #[cfg(test)]

@@ -308,6 +308,7 @@ mod approval;
 mod compile;
 mod definition;
 mod effect;
+mod encoding;
 mod error;
 mod finally;
 mod fingerprint;

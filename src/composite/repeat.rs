@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::tool_call::ToolCall;
+use super::{encoding::encode_duration, tool_call::ToolCall};
 
 /// The default maximum number of iterations.
 const REPETITIONS: usize = 100;
@@ -122,13 +122,12 @@ impl Repeat {
     /// Encodes all settings as JSON, for the fingerprint of the composite.
     pub(super) fn encode(&self) -> Value {
         let Self { call, until, delay, backoff, max_delay, max_iterations } = self;
-        let duration = |delay: &Duration| json!([delay.as_secs(), delay.subsec_nanos()]);
         json!({
             "call": call.encode(),
             "until": until,
-            "delay": duration(delay),
+            "delay": encode_duration(*delay),
             "backoff": backoff.to_bits(),
-            "max_delay": max_delay.as_ref().map(duration),
+            "max_delay": max_delay.map(encode_duration),
             "max_iterations": max_iterations,
         })
     }

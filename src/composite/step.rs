@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "config")]
 use super::error::Segment;
-use super::{finally::Finally, repeat::Repeat, tool_call::ToolCall};
+use super::{encoding::encode_duration, finally::Finally, repeat::Repeat, tool_call::ToolCall};
 use crate::{engine::plan::OnRefusal, named::named};
 
 /// The default number of retries of a step.
@@ -606,7 +606,7 @@ impl ForEach {
         // Loops without these options keep the fingerprint that they had before the options
         // existed, so that suspended runs can be resumed after an update.
         if !delay.is_zero() {
-            encoded["delay"] = json!([delay.as_secs(), delay.subsec_nanos()]);
+            encoded["delay"] = encode_duration(*delay);
         }
         if *first_success {
             encoded["first_success"] = true.into();

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::encoding::encode_optional;
 use crate::engine::plan::Parse;
 
 /// A tool call: the name of a tool and its arguments.
@@ -99,9 +100,4 @@ impl From<String> for ToolCall {
     fn from(tool: String) -> Self {
         Self::new(tool)
     }
-}
-
-/// Encodes an optional JSON value so that `None` and `Some(Value::Null)` have different encodings.
-pub(super) fn encode_optional(value: Option<&Value>) -> Value {
-    value.map(|value| json!([value])).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use rmcp::model::{JsonObject, ToolAnnotations};
 
