@@ -5,11 +5,11 @@ use std::sync::Arc;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::arguments::{Arguments, first_of};
+use super::{
+    arguments::{Arguments, first_of},
+    schema::DEFINING,
+};
 use crate::{message::Refusal, schema::InputSchema};
-
-/// Keywords whose values the schemas of arguments can refer to.
-const DEFINING: [&str; 3] = ["$schema", "$defs", "definitions"];
 
 /// A default that the tool would reject.
 pub(super) struct InvalidDefault {
@@ -37,7 +37,7 @@ pub(super) fn invalid(schema: &JsonObject, arguments: &Arguments) -> Vec<Invalid
     if defaults.is_empty() {
         return Vec::new();
     }
-    let defining = DEFINING.iter().filter_map(|key| schema.get_key_value(*key));
+    let defining = ["$schema"].iter().chain(&DEFINING).filter_map(|key| schema.get_key_value(*key));
     let mut reduced: JsonObject =
         defining.map(|(key, value)| (key.clone(), value.clone())).collect();
     reduced.insert("properties".to_owned(), Value::Object(properties));

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Keywords that contain definitions.
-const DEFINING: [&str; 2] = ["$defs", "definitions"];
+pub(super) const DEFINING: [&str; 2] = ["$defs", "definitions"];
 /// Keywords whose values are copied unchanged, because they are not schemas.
 const PLAIN: [&str; 26] = [
     "contentEncoding",
