@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, StatusCode, header, uri::Authority},
+    http::{HeaderValue, StatusCode, header, uri::Authority},
     middleware::{Next, from_fn_with_state},
     response::Response,
 };
@@ -34,14 +34,11 @@ pub(crate) fn log<'h>(endpoints: Router, allowed_hosts: impl Iterator<Item = &'h
 }
 
 async fn observe(State(log): State<Arc<RejectionLog>>, request: Request, next: Next) -> Response {
-    let headers = [header::HOST, header::ORIGIN];
-    let headers: HeaderMap = headers
-        .into_iter()
-        .filter_map(|name| Some((name.clone(), request.headers().get(&name)?.clone())))
-        .collect();
+    let [host, origin] =
+        [header::HOST, header::ORIGIN].map(|name| request.headers().get(name).cloned());
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        log.rejected(&headers);
+        log.rejected(host.as_ref(), origin.as_ref());
     }
     response
 }
@@ -49,23 +46,23 @@ async fn observe(State(log): State<Arc<RejectionLog>>, request: Request, next: N
 // === impl RejectionLog ===
 
 impl RejectionLog {
-    fn rejected(&self, headers: &HeaderMap) {
+    fn rejected(&self, host: Option<&HeaderValue>, origin: Option<&HeaderValue>) {
         let Some(end) = self.limit.admit() else { return };
-        let value = |name: HeaderName| headers.get(name).map(|value| shown(value.as_bytes()));
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        match host.and_then(|host| host.parse::<Authority>().ok()) {
-            Some(host) if !self.allowed_hosts.iter().any(|allowed| is_same(allowed, &host)) => {
-                let name = shown(host.host().as_bytes());
+        let value = |value: &HeaderValue| shown(value.as_bytes());
+        let authority = host.and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+        match authority {
+            Some(used) if !self.allowed_hosts.iter().any(|allowed| is_same(allowed, &used)) => {
+                let name = shown(used.host().as_bytes());
                 tracing::warn!(
                     "rejected a request with the header `Host: {}`: if clients or a proxy use \
                      this name, add `--allow-host {name}`{end}",
-                    value(header::HOST).unwrap_or_default(),
+                    host.map(value).unwrap_or_default(),
                 );
             }
             _ => tracing::warn!(
                 "rejected a request with the header `Origin: {}`: if this web page may connect, \
                  add its origin with `--allow-origin`{end}",
-                value(header::ORIGIN).unwrap_or_default(),
+                origin.map(value).unwrap_or_default(),
             ),
         }
     }
