@@ -1,7 +1,10 @@
 //! The example file that hides the parts and exposes the whole, as it is run.
 
+use std::{fs, process::Output};
+
 use rmcp::{ServiceExt, model::CallToolRequestParams, transport::TokioChildProcess};
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use crate::{
@@ -11,6 +14,24 @@ use crate::{
 };
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hide_the_parts.toml");
+
+/// Runs a command of the program.
+async fn gateway(arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
+    soon(command.output()).await.unwrap()
+}
+
+/// Writes a configuration file.
+fn written(text: &str) -> NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn path(file: &NamedTempFile) -> &str {
+    file.path().to_str().unwrap()
+}
 
 #[tokio::test]
 async fn clients_see_the_composite_and_cannot_call_its_targets() {
@@ -45,12 +66,6 @@ async fn clients_see_the_composite_and_cannot_call_its_targets() {
 
 #[tokio::test]
 async fn gateway_prints_the_plan_and_the_flowchart() {
-    let gateway = |arguments: &[&str]| {
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
-        soon(async move { command.output().await.unwrap() })
-    };
-
     let told = gateway(&["plan", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     let expected = r#"offer
@@ -111,11 +126,8 @@ depends_on = ["approve"]
 #[tokio::test]
 async fn check_warns_of_a_possibly_oversized_state() {
     for (state, is_remarked) in [("", true), ("[state]\nstore = \"memory\"\n", false)] {
-        let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-        std::fs::write(file.path(), format!("{LATE}\n{state}")).unwrap();
-        let mut command = Command::new(PROGRAM);
-        command.arg("check").arg(file.path()).env("SHOP", example("shop")).kill_on_drop(true);
-        let checked = soon(async move { command.output().await.unwrap() }).await;
+        let file = written(&format!("{LATE}\n{state}"));
+        let checked = gateway(&["check", path(&file)]).await;
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         let printed = String::from_utf8(checked.stdout).unwrap();
         let remark = "remarks\n  composite `clear`: step `delete` may change something, and the \
@@ -155,12 +167,9 @@ path = "/all"
 
 #[tokio::test]
 async fn call_of_a_tool_that_asks_names_the_alternative() {
-    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-    std::fs::write(file.path(), APPROVED).unwrap();
-    let mut command = Command::new(PROGRAM);
-    command.arg("call").arg(file.path()).args(["clear", "--input", r#"{ "article": "a1" }"#]);
-    command.env("SHOP", example("shop")).kill_on_drop(true);
-    let called = soon(async move { command.output().await.unwrap() }).await;
+    let file = written(APPROVED);
+    let called =
+        gateway(&["call", path(&file), "clear", "--input", r#"{ "article": "a1" }"#]).await;
     let told = String::from_utf8(called.stderr).unwrap();
     assert!(!called.status.success() && called.stdout.is_empty(), "{told}");
     let why = "the user must be asked, and the client cannot: it does not declare the capability";
@@ -179,12 +188,8 @@ async fn check_warns_of_tools_that_clients_can_call_without_approval() {
         (&[], hidden, format!("\nremarks\n  view `/all`: {remark}\n")),
         (&["--offline"], "", String::new()),
     ] {
-        let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
-        std::fs::write(file.path(), format!("{APPROVED}\n{advertise}")).unwrap();
-        let mut command = Command::new(PROGRAM);
-        command.arg("check").arg(file.path()).args(arguments);
-        command.env("SHOP", example("shop")).kill_on_drop(true);
-        let checked = soon(async move { command.output().await.unwrap() }).await;
+        let file = written(&format!("{APPROVED}\n{advertise}"));
+        let checked = gateway(&[&["check", path(&file)], arguments].concat()).await;
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         let printed = String::from_utf8(checked.stdout).unwrap();
         let printed = printed.find("\nremarks\n").map_or("", |at| &printed[at..]);

@@ -476,10 +476,8 @@ async fn error_of_an_unavailable_store_reveals_no_details() {
     assert_eq!(server.called(), ["details", "details"], "nothing was deployed");
 }
 
-#[tokio::test(start_paused = true)]
-async fn too_deeply_nested_result_fails_before_the_question() {
-    let deep = (0..98).fold(json!("bottom"), |deep, _| json!([deep]));
-    let server = Server::new().gives("details", json!({ "notes": deep })).echoes("deploy");
+/// A composite that reads an output of an earlier step after its question.
+fn keeps_notes() -> CompositeTool {
     let steps = [
         Step::new("details", "details"),
         Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
@@ -489,7 +487,14 @@ async fn too_deeply_nested_result_fails_before_the_question() {
         )
         .depends_on(["approve"]),
     ];
-    let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
+    CompositeTool::workflow("release", "Deploys if a person says so", steps)
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_deeply_nested_result_fails_before_the_question() {
+    let deep = (0..98).fold(json!("bottom"), |deep, _| json!([deep]));
+    let server = Server::new().gives("details", json!({ "notes": deep })).echoes("deploy");
+    let release = keeps_notes();
     // Each composite around it adds levels to the state.
     let around = |depth: usize| {
         let within = if depth == 1 { "release".to_owned() } else { format!("around{}", depth - 1) };
@@ -524,16 +529,7 @@ async fn fan_out_with_approval_has_no_effect_without_elicitation() {
 #[tokio::test(start_paused = true)]
 async fn oversized_state_fails_the_call() {
     let large = "x".repeat(10_000);
-    let steps = [
-        Step::new("details", "details"),
-        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
-        Step::new(
-            "deploy",
-            ToolCall::new("deploy").arguments(json!({ "notes": "$steps.details.output.notes" })),
-        )
-        .depends_on(["approve"]),
-    ];
-    let release = CompositeTool::workflow("release", "Deploys if a person says so", steps);
+    let release = keeps_notes();
     let rows: Vec<(Arc<dyn Store>, &str)> = vec![
         (Arc::new(signed().max_item_bytes(5_000)), "at most 5000 (`max_state_bytes`)"),
         #[cfg(feature = "sealed")]

@@ -4,24 +4,10 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::*;
 
-/// A composite that reads an output of an earlier step after its question.
-fn keeps_a_secret() -> CompositeTool {
-    let steps = [
-        Step::new("details", "details"),
-        Step::new("approve", Elicitation::new("Sure?", json!({}))).depends_on(["details"]),
-        Step::new(
-            "deploy",
-            ToolCall::new("deploy").arguments(json!({ "notes": "$steps.details.output.notes" })),
-        )
-        .depends_on(["approve"]),
-    ];
-    CompositeTool::workflow("release", "Deploys if a person says so", steps)
-}
-
 /// Returns `true` if a client can read a text in the state that it keeps.
 async fn is_readable(store: Arc<dyn Store>, text: &str) -> bool {
     let server = Server::new().gives("details", json!({ "notes": text })).echoes("deploy");
-    let service = service([keeps_a_secret()], store, &server);
+    let service = service([keeps_notes()], store, &server);
     let state = release().state(&service).await;
     let mut readable = state.clone().into_bytes();
     for part in state.split('.') {
@@ -42,7 +28,7 @@ async fn client_cannot_read_outputs_in_a_sealed_state() {
 #[tokio::test(start_paused = true)]
 async fn layer_without_a_store_encrypts_states() {
     let server = Server::new().gives("details", json!({ "notes": "s3cret" })).echoes("deploy");
-    let layer = CompositeLayer::new([keeps_a_secret()]).unwrap();
+    let layer = CompositeLayer::new([keeps_notes()]).unwrap();
     let state = release().state(&layer.clone().layer(server.clone())).await;
     assert!(state.starts_with("es1."), "{state}");
     release().again(state).result(&layer.layer(server)).await;
