@@ -279,13 +279,10 @@ impl Build<'_, '_, '_> {
             Ok(parts) if parts.user.is_some() || parts.fragment.is_some() => {
                 self.report(keys, "illegal URL: expected no user and no `#`");
             }
-            Ok(parts) => match parts.metadata_address() {
-                Some(message) => self.report(keys, message),
-                None => {
-                    self.secrets.extend(parts.secrets());
-                    return Some(url);
-                }
-            },
+            Ok(parts) => {
+                self.secrets.extend(parts.secrets());
+                return Some(url);
+            }
         }
         None
     }

@@ -38,7 +38,7 @@ const METADATA_V6: [Ipv6Addr; 2] = [
 ];
 /// The end of an error message about a [metadata address](is_metadata_address).
 pub(crate) const REASON_OF_METADATA_ADDRESS: &str =
-    "a link-local address, where cloud providers serve credentials";
+    "a link-local or metadata address, where cloud providers serve credentials";
 
 // === impl Url ===
 
@@ -83,15 +83,20 @@ impl<'t> Url<'t> {
     ///
     /// # Errors
     ///
-    /// Returns an error message if `text` is not a URL, or if requests to the URL would be sent
-    /// without encryption to another machine.
+    /// Returns an error message if `text` is not a URL, if requests to the URL would be sent
+    /// without encryption to another machine, or if the host is a literal
+    /// [metadata address](is_metadata_address).
     #[cfg(feature = "config")]
-    pub(crate) fn parse_secure(text: &'t str) -> Result<Self, &'static str> {
+    pub(crate) fn parse_secure(text: &'t str) -> Result<Self, String> {
         let url = Self::parse(text).ok_or("not a URL: expected `https://` and a host")?;
-        url.is_secure().then_some(url).ok_or(
-            "insecure URL: expected `https://`, or `http://` and a loopback host such as \
-             `localhost`",
-        )
+        if !url.is_secure() {
+            return Err(
+                "insecure URL: expected `https://`, or `http://` and a loopback host such \
+                        as `localhost`"
+                    .to_owned(),
+            );
+        }
+        url.metadata_address().map_or(Ok(url), Err)
     }
 
     /// Returns an error message if the host is a literal [metadata address](is_metadata_address).

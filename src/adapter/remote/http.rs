@@ -1,9 +1,9 @@
 //! Connects to servers over [streamable HTTP].
 //!
 //! rmcp implements the HTTP transport, including the sessions of older servers. Redirects are
-//! followed only within the same origin. Connections to link-local addresses, where cloud providers
-//! serve credentials, are refused. A message may have at most 16 MiB. URLs with `https` need the
-//! feature `tls`.
+//! followed only within the same origin. Connections to link-local and metadata addresses, where
+//! cloud providers serve credentials, are refused. A message may have at most 16 MiB. URLs with
+//! `https` need the feature `tls`.
 //!
 //! A connection over HTTP does not end when the server becomes unreachable: requests fail until the
 //! server is reachable again. The server's next response marks all of its lists as changed in
