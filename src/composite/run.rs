@@ -27,6 +27,7 @@ use crate::{
     catalog::Known,
     engine::{
         caller::{Call, Called, Caller, FirstPoll, ToolReply},
+        observation::Observation,
         outcome::StepError,
         plan::{CallSite, StepSet},
         question::Response,
@@ -115,12 +116,14 @@ where
             }
             let advertised = targets.output_schema();
             let mut run = Run::new_at(&compiled.plan, state, context, &scope, targets, now);
-            let has_ended = run.begin_run();
-            let run = if has_ended { run } else { run.wait_until_end().await };
+            // A run is large, so it is moved only if it must wait.
+            if !run.begin_run() {
+                run = run.wait_until_end().await;
+            }
             if compiled.plan.grace().is_some() {
                 return Ok(finish(run, compiled, context, &scope, &advertised).await);
             }
-            Ok(end(run, compiled, context, &scope, &advertised))
+            Ok(end(run.into_parts(), compiled, context, &scope, &advertised))
         }
     }
 
@@ -160,26 +163,26 @@ pub(super) fn finish<'r, C: Caller + Send + 'r>(
 ) -> BoxFuture<'r, Ended> {
     let finished = async move {
         let Some(grace) = compiled.plan.grace().filter(|_| run.has_finals_left()) else {
-            return end(run, compiled, context, scope, advertised);
+            return end(run.into_settled_parts(), compiled, context, scope, advertised);
         };
         let of_finals = scope.of_finals(grace);
         let mut run = run.into_finals(&of_finals);
-        let has_ended = run.begin_run();
-        let run = if has_ended { run } else { run.wait_until_end().await };
-        end(run, compiled, context, scope, advertised)
+        if !run.begin_run() {
+            run = run.wait_until_end().await;
+        }
+        end(run.into_settled_parts(), compiled, context, scope, advertised)
     };
     finished.boxed()
 }
 
-/// Returns the end of a run: its result, or its open questions.
-pub(super) fn end<C: Caller>(
-    run: Run<'_, C>,
+/// Returns the end of a run with these parts: its result, or its open questions.
+fn end(
+    (state, watching): (Box<RunState>, Option<Box<Observation<'_>>>),
     compiled: &Compiled,
     context: &Context,
     scope: &Scope,
     advertised: &OutputSchema,
 ) -> Ended {
-    let (state, watching) = run.into_parts();
     if !state.asked.is_empty() {
         return Ended::Asks(state);
     }
@@ -249,8 +252,11 @@ where
             let run = run_nested(runner, callee, arguments, context, scope, answered);
             return Either::Right(run.map(|called| check_depth(&called).and(called)).boxed());
         }
-        match request(&tool, arguments, context, answered) {
-            Ok(request) => {
+        let mut params = params(&tool, arguments);
+        let answered = answered.map_or(Ok(()), |answered| answer_target(&mut params, *answered));
+        match answered {
+            Ok(()) => {
+                let request = Request::of_tool_call(params, context);
                 let service = S::clone(&self.runner.inner);
                 Either::Left(TargetCall::new(service, request, self.abilities, scope))
             }
@@ -267,10 +273,7 @@ where
         scope: &Scope,
         cx: &mut TaskContext<'_>,
     ) -> FirstPoll {
-        let request = match request(&site.tool, arguments, context, None) {
-            Ok(request) => request,
-            Err(refused) => return FirstPoll::Ended(Err(refused)),
-        };
+        let request = Request::of_tool_call(params(&site.tool, arguments), context);
         // Taken out of its field, so that a call in an inconsistent state is not reused after a
         // panic.
         let mut called = match self.spare.take() {
@@ -295,27 +298,15 @@ where
     }
 }
 
-/// Creates the request that calls a tool of the inner service.
+/// Creates the parameters that call a tool of the inner service.
 ///
 /// The tool may be missing in the list of tools. Only the inner service knows the reason: the tool
 /// is unknown, or its backend is not connected.
-///
-/// # Errors
-///
-/// Returns an error if the client has not answered a question that the tool asked.
 #[inline]
-fn request(
-    tool: &str,
-    arguments: JsonObject,
-    context: Context,
-    answered: Option<Box<Answered>>,
-) -> Result<Request, StepError> {
+fn params(tool: &str, arguments: JsonObject) -> CallToolRequestParams {
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = Some(arguments);
-    if let Some(answered) = answered {
-        answer_target(&mut params, *answered)?;
-    }
-    Ok(Request::of_tool_call(params, context))
+    params
 }
 
 /// Runs a composite that is called by another composite.

@@ -136,11 +136,18 @@ impl<'p, C: Caller> Run<'p, C> {
     ///
     /// If the run was suspended because only questions are pending, a new run can resume from this
     /// state.
-    pub(crate) fn into_parts(mut self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
+    #[inline(always)]
+    pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
+        (self.scheduler.state, self.scheduler.effects.watching)
+    }
+
+    /// Like [`into_parts`](Self::into_parts), for a plan with finally steps: restores the outcome
+    /// that was decided before they started, if they have ended.
+    pub(crate) fn into_settled_parts(mut self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         if self.pause == Pause::Ended {
             self.scheduler.state.restore_outcome();
         }
-        (self.scheduler.state, self.scheduler.effects.watching)
+        self.into_parts()
     }
 
     /// Starts the first steps of the run. Returns `true` if the run has already ended or is

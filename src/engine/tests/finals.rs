@@ -18,12 +18,12 @@ async fn run_all(world: &World, plan: &Plan, state: RunState, scope: &Scope) -> 
     let mut run = Run::new(plan, state, &context, scope, world.caller());
     run.drive().await;
     if !run.has_finals_left() {
-        return *run.into_parts().0;
+        return *run.into_settled_parts().0;
     }
     let scope = scope.of_finals(plan.grace().unwrap_or_default());
     let mut run = run.into_finals(&scope);
     run.drive().await;
-    *run.into_parts().0
+    *run.into_settled_parts().0
 }
 
 async fn run_new(plan: &Plan, seconds: u64) -> (RunState, World) {
