@@ -10,7 +10,10 @@ use rmcp::model::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 use super::{
     compile::Compiled,
@@ -102,9 +105,9 @@ pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
     mut request: Request,
-    settings: &Settings,
+    settings: Arc<Settings>,
     started: Instant,
-) -> impl Future<Output = Reply> + Send + use<'_, S>
+) -> impl Future<Output = Reply> + Send + use<S>
 where
     S: ToolService,
 {
@@ -113,6 +116,10 @@ where
     // An `async` block at the end reserves space for fewer values than an `async fn`, which would
     // reserve space for its arguments twice.
     async move {
+        if let Err(error) = check_runtime() {
+            return error;
+        }
+        let settings = &*settings;
         let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
         let arguments = call.arguments.take();
         let has_state = call.request_state.is_some();
@@ -137,6 +144,19 @@ where
         // Boxed because the future is large and rarely needed.
         Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
     }
+}
+
+/// Checks that the current thread belongs to a Tokio runtime.
+///
+/// # Errors
+///
+/// Returns the reply to a call of a composite outside a runtime.
+pub(super) fn check_runtime() -> Result<(), Reply> {
+    if Handle::try_current().is_ok() {
+        return Ok(());
+    }
+    tracing::error!("composites need a Tokio runtime with the time driver enabled");
+    Err(ErrorData::internal_error("internal error", None).into())
 }
 
 // === impl SuspendedRun ===

@@ -7,10 +7,10 @@ use std::{
     task::{Context, Poll},
 };
 
-use futures::future::{BoxFuture, Either, FutureExt, ready};
+use futures::future::{BoxFuture, Either, FutureExt, Ready, ready};
 use pin_project_lite::pin_project;
 use rmcp::model::{ErrorData, JsonObject};
-use tokio::{runtime::Handle, time::Instant};
+use tokio::time::Instant;
 use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -221,21 +221,37 @@ where
         let settings = self.settings.clone();
         let lookup = self.listing.catalogs().lookup(request.context());
         let now = Instant::now();
-        let known = known(lookup, composite, rule, &*inner, now);
-        Box::pin(async move {
-            if Handle::try_current().is_err() {
-                tracing::error!("composites need a Tokio runtime with the time driver enabled");
-                return ErrorData::internal_error("internal error", None).into();
-            }
-            let Some((known, started)) = known.await else {
-                let name = program.composites[composite].name.to_string();
-                return Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into();
-            };
-            let runner = Runner { program, known, inner };
-            rounds::answer(runner, composite, request, &settings, started).await
-        })
+        match known(lookup, composite, rule, &*inner, now) {
+            // The future is not nested in another one, which would move it once more.
+            Either::Left(found) => match found.into_inner() {
+                Some((known, started)) => {
+                    let runner = Runner { program, known, inner };
+                    Box::pin(rounds::answer(runner, composite, request, settings, started))
+                }
+                None => Box::pin(ready(unavailable(&program, composite))),
+            },
+            Either::Right(listed) => Box::pin(async move {
+                if let Err(error) = rounds::check_runtime() {
+                    return error;
+                }
+                let Some((known, started)) = listed.await else {
+                    return unavailable(&program, composite);
+                };
+                let runner = Runner { program, known, inner };
+                rounds::answer(runner, composite, request, settings, started).await
+            }),
+        }
     }
 }
+
+/// Returns the reply to a call of a composite whose tools cannot be listed.
+fn unavailable(program: &Program, composite: usize) -> Reply {
+    let name = program.composites[composite].name.to_string();
+    Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into()
+}
+
+/// The tools of an inner service and the time at which they were listed.
+type Listed = (Arc<Known<Resolved>>, Instant);
 
 /// Returns the tools of the inner service and the time at which they were listed. If `composite`
 /// can run with the tools that are already known, returns these tools and the time `now`, without
@@ -246,7 +262,7 @@ fn known<S>(
     rule: &Listing,
     inner: &S,
     now: Instant,
-) -> impl Future<Output = Option<(Arc<Known<Resolved>>, Instant)>> + Send + use<S>
+) -> Either<Ready<Option<Listed>>, BoxFuture<'static, Option<Listed>>>
 where
     S: ToolService,
 {
