@@ -107,8 +107,11 @@ fn step(step: &Step) -> Value {
         "default_results": encode_optional(default_results.as_ref()),
     });
     // Other steps keep the fingerprint that they had before finally steps existed.
-    if let Some(Finally { grace }) = finally {
+    if let Some(Finally { grace, on_cancel }) = finally {
         encoded["finally"] = encode_duration(*grace);
+        if *on_cancel {
+            encoded["on_cancel"] = true.into();
+        }
     }
     encoded
 }

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     approval::ApprovedTools,
+    cancelled_runs::CancelledRuns,
     compile::Program,
     definition::CompositeTool,
     error::DefinitionErrors,
@@ -41,6 +42,7 @@ pub struct CompositeLayer {
     pub(super) state: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
     pub(crate) observers: Observers,
+    pub(super) cancelled_runs: CancelledRuns,
 }
 
 // === impl CompositeLayer ===
@@ -219,6 +221,14 @@ impl CompositeLayer {
         self
     }
 
+    /// Sets the value that knows the runs whose finally steps run even if their call is cancelled.
+    /// With a clone of it, your program can wait for these runs before it ends.
+    #[must_use]
+    pub fn cancelled_runs(mut self, runs: CancelledRuns) -> Self {
+        self.cancelled_runs = runs;
+        self
+    }
+
     /// Adds an [observer](crate::observe), which receives the events of all runs.
     ///
     /// An `Arc` of an observer is also an observer. You can therefore keep a clone of the `Arc`,
@@ -259,6 +269,7 @@ impl Default for CompositeLayer {
             state: Arc::new(DefaultStore::ephemeral()),
             caller: None,
             observers: Observers::default(),
+            cancelled_runs: CancelledRuns::new(),
         }
     }
 }

@@ -305,6 +305,7 @@
 
 mod answer;
 mod approval;
+mod cancelled_runs;
 mod compile;
 mod definition;
 mod effect;
@@ -338,6 +339,7 @@ mod tool_call;
 pub(crate) use self::error::DisplayPath;
 pub use self::{
     answer::{LIMIT, STEPS, TRACE},
+    cancelled_runs::CancelledRuns,
     definition::{CompositeTool, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     finally::Finally,

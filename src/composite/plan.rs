@@ -120,6 +120,9 @@ impl Plan {
     /// Returns an error if the arguments do not match the input schema of the composite. If the run
     /// itself fails, no error is returned, but a result with `isError`.
     ///
+    /// Dropping the returned future ends the run, and no finally step runs, not even with
+    /// [`Finally::on_cancel`](super::Finally::on_cancel).
+    ///
     /// # Panics
     ///
     /// Panics outside a Tokio runtime, or if the time driver of the runtime is not enabled.

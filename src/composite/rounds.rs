@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use super::{
+    cancelled_runs::CancelledRuns,
     compile::Compiled,
     run::{Ended, Runner},
 };
@@ -60,6 +61,8 @@ pub(super) struct Settings {
     pub(super) caller: Option<ContextKey>,
     /// The observers of all runs.
     pub(super) observers: Observers,
+    /// `None` if no composite has finally steps that run on a cancellation.
+    pub(super) cancelled_runs: Option<CancelledRuns>,
 }
 
 /// The state of a suspended run, as written to the store while the run waits for a user's answers.

@@ -3,7 +3,7 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
@@ -18,6 +18,7 @@ use tower_service::Service;
 
 use super::{
     answer::{OutputSchema, answer},
+    cancelled_runs::CancelledRuns,
     compile::{Compiled, Program, Route},
     input::Checked,
     resolve::Resolved,
@@ -39,6 +40,9 @@ use crate::{
     message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
 };
 
+/// The reason why finally steps of a cancelled call cannot ask the user.
+const CANCELLED: &str = "the call was cancelled";
+
 /// Runs composites. Calls the tools and the nested composites that are their targets.
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
@@ -46,6 +50,8 @@ pub(super) struct Runner<S> {
     /// The inner service. It is boxed because it may be large, and the future of a run contains
     /// space for several copies of it.
     pub(super) inner: Box<S>,
+    /// `None` if no composite of the program has finally steps that run on a cancellation.
+    pub(super) cancelled_runs: Option<CancelledRuns>,
 }
 
 /// Implements [`Caller`] for one composite. The engine uses it to call the composite's targets.
@@ -77,6 +83,15 @@ pub(super) enum Ended {
     Asks(Box<RunState>),
 }
 
+// === impl Ended ===
+
+impl Ended {
+    /// Returns the end of a run whose call was cancelled. No client receives the result.
+    fn cancelled() -> Self {
+        Self::Result { result: CallToolResult::default(), reached: false }
+    }
+}
+
 // === impl Runner ===
 
 impl<S> Runner<S>
@@ -86,8 +101,8 @@ where
     /// Runs a composite with these arguments. If `state` is given, resumes the suspended run with
     /// this state. Otherwise, starts a new run.
     ///
-    /// Everything that does not wait is done before the future is created, which keeps the future
-    /// small. `program` must be the same program that the runner contains.
+    /// If the returned future is dropped, finally steps that run on a cancellation run in a task of
+    /// their own. Only composites with such steps pay for it.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -96,6 +111,34 @@ where
         state: Option<Box<RunState>>,
         context: &'r Context,
         scope: Scope,
+    ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
+        let plan = &program.composites[composite].plan;
+        let called = (composite, arguments, state);
+        let Some(runs) = self.cancelled_runs.clone().filter(|_| plan.runs_on_cancel()) else {
+            return Either::Left(self.run_once(program, called, context, scope, None));
+        };
+        // The calls of finally steps must not end with the request of the client. All other calls
+        // end because their futures are dropped.
+        let context = context.without_cancellation();
+        let program = self.program.clone();
+        Either::Right(runs.start(plan.grace().unwrap_or_default(), |cancelled| {
+            async move { self.run_once(&program, called, &context, scope, Some(cancelled)).await }
+                .boxed()
+        }))
+    }
+
+    /// Runs a composite like [`run`](Self::run), but stops all steps when the future is dropped.
+    /// `cancelled` is set when the call of the run is cancelled.
+    ///
+    /// Everything that does not wait is done before the future is created, which keeps the future
+    /// small. `program` must be the same program that the runner contains.
+    fn run_once<'r>(
+        self,
+        program: &'r Program,
+        (composite, arguments, state): (usize, Option<JsonObject>, Option<Box<RunState>>),
+        context: &'r Context,
+        scope: Scope,
+        cancelled: Option<Arc<AtomicBool>>,
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let compiled = &program.composites[composite];
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
@@ -116,6 +159,12 @@ where
             }
             let advertised = targets.output_schema();
             let mut run = Run::new_at(&compiled.plan, state, context, &scope, targets, now);
+            if let Some(cancelled) = cancelled {
+                run.set_cancelled(cancelled);
+                if run.is_cancelled() {
+                    return Ok(Ended::cancelled());
+                }
+            }
             // A run is large, so it is moved only if it must wait.
             if !run.begin_run() {
                 run = run.wait_until_end().await;
@@ -166,13 +215,41 @@ pub(super) fn finish<'r, C: Caller + Send + 'r>(
             return end(run.into_settled_parts(), compiled, context, scope, advertised);
         };
         let of_finals = scope.of_finals(grace);
-        let mut run = run.into_finals(&of_finals);
+        if run.is_cancelled() {
+            let (of_finals, context) =
+                (of_finals.close(CANCELLED.into()), context.without_client());
+            let mut run = run.into_finals(&of_finals, Some(&context));
+            if !run.begin_run() {
+                run = run.wait_until_end().await;
+            }
+            return end_cancelled(run, compiled);
+        }
+        let mut run = run.into_finals(&of_finals, None);
         if !run.begin_run() {
             run = run.wait_until_end().await;
+        }
+        if run.is_cancelled() {
+            return end_cancelled(run, compiled);
         }
         end(run.into_settled_parts(), compiled, context, scope, advertised)
     };
     finished.boxed()
+}
+
+/// Ends a run whose call was cancelled, after its finally steps. Reports the run to observers as
+/// dropped, and logs finally steps that have failed, because no client receives a result.
+fn end_cancelled<C: Caller>(run: Run<'_, C>, compiled: &Compiled) -> Ended {
+    let (state, _) = run.into_settled_parts();
+    let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
+    for (step, outcome) in outcomes.filter(|(step, _)| step.is_final()) {
+        if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.has_failed()) {
+            let (composite, step) = (&*compiled.name, &*step.id);
+            let error =
+                outcome.error.as_ref().map_or(outcome.status.name(), |error| error.kind.name());
+            tracing::warn!(composite, step, error, "a finally step of a cancelled call has failed");
+        }
+    }
+    Ended::cancelled()
 }
 
 /// Returns the end of a run with these parts: its result, or its open questions.
@@ -196,7 +273,12 @@ fn end(
 
 impl<S: Clone> Clone for Runner<S> {
     fn clone(&self) -> Self {
-        Self { program: self.program.clone(), known: self.known.clone(), inner: self.inner.clone() }
+        Self {
+            program: self.program.clone(),
+            known: self.known.clone(),
+            inner: self.inner.clone(),
+            cancelled_runs: self.cancelled_runs.clone(),
+        }
     }
 }
 

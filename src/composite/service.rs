@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     catalog::{Known, ListError, Lookup, Needs},
+    engine::plan::Plan,
     intercept::{Informed, future::InformedFuture},
     message::{ItemKind, Refusal, Reply, Request, ToolService},
 };
@@ -94,12 +95,15 @@ impl<S> Composite<S> {
         };
         let listing = Listing { program: layer.program.clone(), checks: Arc::new(checks) };
         let listing = Informed::with_catalogs(listing, inner, layer.catalogs.clone());
+        let mut plans = layer.program.composites.iter().map(|composite| &composite.plan);
+        let runs_on_cancel = plans.any(Plan::runs_on_cancel);
         let settings = Settings {
             limits: layer.limits,
             heartbeat: layer.heartbeat,
             store: layer.state.clone(),
             caller: layer.caller.clone(),
             observers: layer.observers.clone(),
+            cancelled_runs: runs_on_cancel.then(|| layer.cancelled_runs.clone()),
         };
         Self { listing, settings: Arc::new(settings) }
     }
@@ -219,13 +223,14 @@ where
         let rule = self.listing.rule();
         let program = rule.program.clone();
         let settings = self.settings.clone();
+        let cancelled_runs = settings.cancelled_runs.clone();
         let lookup = self.listing.catalogs().lookup(request.context());
         let now = Instant::now();
         match known(lookup, composite, rule, &*inner, now) {
             // The future is not nested in another one, which would move it once more.
             Either::Left(found) => match found.into_inner() {
                 Some((known, started)) => {
-                    let runner = Runner { program, known, inner };
+                    let runner = Runner { program, known, inner, cancelled_runs };
                     Box::pin(rounds::answer(runner, composite, request, settings, started))
                 }
                 None => Box::pin(ready(unavailable(&program, composite))),
@@ -237,7 +242,7 @@ where
                 let Some((known, started)) = listed.await else {
                     return unavailable(&program, composite);
                 };
-                let runner = Runner { program, known, inner };
+                let runner = Runner { program, known, inner, cancelled_runs };
                 rounds::answer(runner, composite, request, settings, started).await
             }),
         }

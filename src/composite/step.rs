@@ -386,7 +386,8 @@ impl Step {
     ///
     /// The outcome of the run is decided before, so a finally step never changes it. If the step
     /// fails, the result of the run has a text about it. Limits of the run do not apply to finally
-    /// steps. They do not run if the client cancels the call.
+    /// steps. They do not run if the client cancels the call, unless
+    /// [`on_cancel`](Finally::on_cancel) is set.
     ///
     /// Other steps cannot refer to a finally step. In a pipeline, finally steps are the last ones.
     ///

@@ -255,16 +255,22 @@ impl Gateway {
         Ok(reloaded)
     }
 
-    /// Stops all backends and their child processes concurrently, including backends of previous
-    /// configurations that still process requests. Then waits up to five seconds until the budget
-    /// stores have saved the usage of all calls.
+    /// Waits until the finally steps of cancelled calls have ended, at most for their grace period;
+    /// see [`Finally::on_cancel`](crate::composite::Finally::on_cancel). Then stops all backends
+    /// and their child processes concurrently, including backends of previous configurations that
+    /// still process requests. Then waits up to five seconds until the budget stores have saved the
+    /// usage of all calls.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();
         let _reloading = shared.reloading.lock().await;
+        let running = shared.main.views().running();
+        // All views and previous configurations share this value.
+        if let Some(stores) = running.stores() {
+            stores.cancelled_runs.finished().await;
+        }
         let endings = shared.endings().clone();
         join_all(endings.iter().map(Ending::end)).await;
-        let running = shared.main.views().running();
         let flushed = join_all(running.views().map(|view| view.stores.budget.store.flush()));
         if timeout(FLUSHING, flushed).await.is_err() {
             tracing::warn!(

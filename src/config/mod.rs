@@ -138,6 +138,7 @@
 //! condition = "steps.index.status == 'completed'"
 //! finally = true                               # runs at the end, whatever the outcome; default: false
 //! # finally = { grace = "30s" }                # the time of all finally steps
+//! # finally = { on_cancel = true }             # also if the call is cancelled; default: false
 //!
 //! [[composite_tools.steps]]
 //! id = "ask"

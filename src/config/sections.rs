@@ -23,7 +23,7 @@ use super::{
     validate::{self, ValidateTable},
 };
 use crate::{
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CancelledRuns, CompositeLayer, CompositeTool},
     expr::Variables,
     observe::Observer,
     stack::StackLayer,
@@ -103,6 +103,7 @@ impl Sections {
             budget: budget::build(self.budget, redis, caller, reader),
             truncate: truncate::build(&self.truncate, self.results, redis, caller, reader),
             caller: caller.clone(),
+            cancelled_runs: CancelledRuns::new(),
         };
         if let Some(file) = file {
             stores.take_over(&file.stores);

@@ -12,7 +12,7 @@ use crate::composite::{
 pub(super) const STEP: [&str; 7] =
     ["id", "depends_on", "condition", "timeout", "on_error", "default_results", "finally"];
 /// The keys of the table `finally` of a step.
-pub(super) const FINALLY: [&str; 1] = ["grace"];
+pub(super) const FINALLY: [&str; 2] = ["grace", "on_cancel"];
 /// The keys of a table that describes a tool call and nothing else.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
 /// The keys of a case in a switch step.
@@ -112,6 +112,7 @@ fn finally(table: &mut TableReader<'_, '_, '_>) -> Option<Finally> {
         table.only(&FINALLY);
         let mut finally = Finally::new();
         table.set("grace", &mut finally.grace);
+        table.set("on_cancel", &mut finally.on_cancel);
         finally
     })
 }

@@ -3,7 +3,10 @@
 use super::{
     budget::BudgetConfig, caller::CallerConfig, state::StateConfig, truncate::TruncateConfig,
 };
-use crate::{composite::CompositeLayer, stack::StackLayer};
+use crate::{
+    composite::{CancelledRuns, CompositeLayer},
+    stack::StackLayer,
+};
 
 /// The stores of a configuration, with the way in which callers are identified. If a reload does
 /// not change the settings of a store, the existing store and its contents stay in use.
@@ -13,6 +16,8 @@ pub(super) struct Stores {
     pub(super) state: StateConfig,
     pub(super) budget: BudgetConfig,
     pub(super) truncate: TruncateConfig,
+    /// The runs whose finally steps run even if their call is cancelled.
+    pub(super) cancelled_runs: CancelledRuns,
 }
 
 // === impl Stores ===
@@ -24,12 +29,13 @@ impl Stores {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
+        self.cancelled_runs = before.cancelled_runs.clone();
     }
 
     /// Configures a composite layer with the store for waiting runs, and with the function that
     /// identifies callers.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
-        let layer = self.state.apply(layer);
+        let layer = self.state.apply(layer).cancelled_runs(self.cancelled_runs.clone());
         match self.caller.key() {
             Some(caller) => layer.caller(caller),
             None => layer,

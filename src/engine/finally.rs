@@ -11,6 +11,8 @@ use super::{branches::BranchId, meter::Reached, step_set::StepSet};
 pub(crate) struct Finally {
     /// The minimum time for all finally steps of the run.
     pub(crate) grace: Duration,
+    /// Whether the step also runs after the call of the run was cancelled.
+    pub(crate) on_cancel: bool,
 }
 
 /// The outcome of a run, decided before its finally steps run. They cannot change it.

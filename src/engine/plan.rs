@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(super) ordinary: StepSet,
     /// The time that the finally steps have. `None` if there are none.
     grace: Option<Duration>,
+    /// The finally steps that also run after the call of the run was cancelled.
+    pub(super) on_cancel: StepSet,
     /// The steps that call no tool. They do not count toward the concurrency limit of the plan.
     pub(super) without_calls: StepSet,
     /// The steps that make at most one tool call, and whose failure does not affect other running
@@ -193,6 +195,7 @@ impl Plan {
             stops: StepSet::default(),
             ordinary: StepSet::default(),
             grace: None,
+            on_cancel: StepSet::default(),
             without_calls: StepSet::default(),
             single_calls: StepSet::default(),
             has_retries: false,
@@ -236,7 +239,12 @@ impl Plan {
         self.links[at].needs = step.depends_on;
         match step.finally {
             None => self.ordinary.insert(at),
-            Some(Finally { grace }) => self.grace = self.grace.max(Some(grace)),
+            Some(Finally { grace, on_cancel }) => {
+                self.grace = self.grace.max(Some(grace));
+                if on_cancel {
+                    self.on_cancel.insert(at);
+                }
+            }
         }
         if step.passes_input() {
             self.input_readers.insert(at);
@@ -343,6 +351,12 @@ impl Plan {
     /// Returns the time that the finally steps of the run have. Returns `None` if there are none.
     pub(crate) const fn grace(&self) -> Option<Duration> {
         self.grace
+    }
+
+    /// Returns `true` if at least one finally step also runs after the call of the run was
+    /// cancelled.
+    pub(crate) const fn runs_on_cancel(&self) -> bool {
+        !self.on_cancel.is_empty()
     }
 
     /// Returns `true` if the plan contains a [stop](Action::Stop).

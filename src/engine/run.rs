@@ -7,6 +7,10 @@ mod effects;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context as TaskContext, Poll, ready},
     time::Duration,
 };
@@ -50,6 +54,11 @@ pub(crate) struct Run<'p, C> {
     /// The result of the last clock reading, as a duration since the start of the run.
     now: Duration,
     pause: Pause,
+    /// A flag that is set when the call of the run is cancelled. `None` if the run ends with its
+    /// call.
+    cancelled: Option<Arc<AtomicBool>>,
+    /// Whether the run has already ended its steps because its call was cancelled.
+    has_cancelled: bool,
 }
 
 /// The event that a run waits for.
@@ -58,6 +67,8 @@ enum Next {
     Finished(BranchId, Result<Ended, Lost>),
     /// The deadline of a tool call or of the run has passed, or a heartbeat must be sent.
     Due(Instant),
+    /// The call of the run was cancelled.
+    Cancelled,
 }
 
 // === impl Run ===
@@ -123,7 +134,27 @@ impl<'p, C: Caller> Run<'p, C> {
             begun,
             now,
             pause: Pause::Yield,
+            cancelled: None,
+            has_cancelled: false,
         }
+    }
+
+    /// Sets the flag that is set when the call of the run is cancelled. The run must still be
+    /// polled then: it cancels its steps, and continues with the finally steps that run on a
+    /// cancellation.
+    pub(crate) fn set_cancelled(&mut self, cancelled: Arc<AtomicBool>) {
+        self.cancelled = Some(cancelled);
+    }
+
+    /// Returns `true` if the call of the run was cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
+    }
+
+    /// Returns `true` if the call of the run was cancelled, and the run has not ended its steps
+    /// because of this yet.
+    fn must_cancel(&self) -> bool {
+        !self.has_cancelled && self.is_cancelled()
     }
 
     #[cfg(test)]
@@ -196,9 +227,14 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Decides the outcome of a run that has ended, and returns the run of its finally steps.
-    /// `scope` is the [scope of these steps](Scope::of_finals).
-    pub(crate) fn into_finals(self, scope: &'p Scope) -> Self {
-        let Self { context, branch_parts, caller, begun, scheduler, .. } = self;
+    /// `scope` is the [scope of these steps](Scope::of_finals), and `context` their request context
+    /// if it differs from the context of the other steps.
+    pub(crate) fn into_finals(self, scope: &'p Scope, context: Option<&'p Context>) -> Self {
+        let Self { mut branch_parts, caller, begun, scheduler, cancelled, .. } = self;
+        if let Some(context) = context {
+            branch_parts = context.branch_parts();
+        }
+        let context = context.unwrap_or(self.context);
         let Scheduler { plan, mut state, effects, .. } = scheduler;
         state.settle();
         let now = Instant::now().saturating_duration_since(begun);
@@ -213,7 +249,24 @@ impl<'p, C: Caller> Run<'p, C> {
             watching,
         };
         let scheduler = Scheduler::new(plan, state, settings, effects);
-        Self { scheduler, context, branch_parts, scope, caller, begun, now, pause: Pause::Yield }
+        let pause = Pause::Yield;
+        let has_cancelled = false;
+        let mut finals = Self {
+            scheduler,
+            context,
+            branch_parts,
+            scope,
+            caller,
+            begun,
+            now,
+            pause,
+            cancelled,
+            has_cancelled,
+        };
+        if finals.must_cancel() {
+            finals.cancel();
+        }
+        finals
     }
 
     /// Runs until the end of the run, without boxing the future.
@@ -294,6 +347,13 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scheduler.reach(reached, self.now);
     }
 
+    /// Ends the steps of the run because its call was cancelled.
+    fn cancel(&mut self) {
+        self.has_cancelled = true;
+        let cancelled = self.scheduler.cancel(self.now);
+        self.execute(cancelled);
+    }
+
     /// Waits for the ends of branches and for deadlines until the run has ended or is suspended.
     async fn wait(&mut self) {
         // A single timer fires at the earliest deadline.
@@ -302,6 +362,13 @@ impl<'p, C: Caller> Run<'p, C> {
             if self.pause == Pause::Yield {
                 yield_now().await;
                 self.scheduler.go_on();
+                if self.must_cancel() {
+                    self.read_clock();
+                    self.cancel();
+                    if self.has_ended() {
+                        return;
+                    }
+                }
                 self.collect().await;
                 self.read_clock();
                 let due = self.due();
@@ -319,6 +386,12 @@ impl<'p, C: Caller> Run<'p, C> {
                         continue;
                     }
                     Next::Due(due) => self.pass(due),
+                    Next::Cancelled => {
+                        self.cancel();
+                        if self.has_ended() {
+                            return;
+                        }
+                    }
                 }
             }
             self.advance();
@@ -356,6 +429,9 @@ impl<'p, C: Caller> Run<'p, C> {
         mut timer: Pin<&mut Option<Sleep>>,
         cx: &mut TaskContext<'_>,
     ) -> Poll<Next> {
+        if self.must_cancel() {
+            return Poll::Ready(Next::Cancelled);
+        }
         if self.scheduler.effects.branches.is_interrupted() {
             let due = self.due();
             if Instant::now() >= due {

@@ -250,6 +250,29 @@ impl Context {
         Some(questions)
     }
 
+    /// Returns a copy of the context that is not cancelled together with the client's request.
+    pub(crate) fn without_cancellation(&self) -> Self {
+        Self { cancellation: None, ..self.clone() }
+    }
+
+    /// Returns a copy of the context without its client. Used for calls that continue after the
+    /// client has cancelled its request: they have no connection, report no progress, and cannot
+    /// ask questions.
+    pub(crate) fn without_client(&self) -> Self {
+        let mut context = Self {
+            peer: None,
+            cancellation: None,
+            progress: None,
+            logs: None,
+            live_client: None,
+            ..self.clone()
+        };
+        if context.meta.contains_key(CLIENT_CAPABILITIES) {
+            context.meta_mut().remove(CLIENT_CAPABILITIES);
+        }
+        context
+    }
+
     /// Creates the context for a branch of a composite from the context of the request that called
     /// the composite.
     ///

@@ -17,6 +17,7 @@ mod backends;
 mod budget;
 #[cfg(feature = "cache")]
 mod cache;
+mod cancelled_runs;
 mod changes;
 #[cfg(feature = "config")]
 mod config;

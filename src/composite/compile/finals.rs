@@ -15,8 +15,11 @@ use crate::{
 pub(super) fn compile(step: &Step, at: &mut DefinitionPath<'_>) -> Option<plan::Finally> {
     let finally = step.finally?;
     at.meaningless("finally", matches!(step.action, Action::Stop(_)), "type = \"stop\"");
-    at.within(["finally"]).not_zero("grace", finally.grace.is_zero());
-    Some(plan::Finally { grace: finally.grace })
+    let mut at = at.within(["finally"]);
+    at.not_zero("grace", finally.grace.is_zero());
+    let asks = matches!(step.action, Action::Elicitation(_));
+    at.meaningless("on_cancel", asks && finally.on_cancel, "type = \"elicitation\"");
+    Some(plan::Finally { grace: finally.grace, on_cancel: finally.on_cancel })
 }
 
 /// Adds an error for each step that is not a finally step, but refers to one or follows one in a

@@ -98,6 +98,24 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
+    /// Ends the steps of a run whose call was cancelled. Only finally steps that run on a
+    /// cancellation continue, once all other steps have ended.
+    pub(in crate::engine) fn cancel(&mut self, now: Duration) -> Command<'static> {
+        if !self.state.is_settled() {
+            self.stop(Status::Cancelled, now);
+            return Command::Pause(Pause::Ended);
+        }
+        let kept = self.plan.on_cancel;
+        for step in self.running.without(kept) {
+            self.cut_off(step, Status::Cancelled, now);
+        }
+        for step in self.waiting.without(kept) {
+            self.waiting.remove(step);
+            self.record(step, Outcome::skipped());
+        }
+        Command::Continue
+    }
+
     /// Prepares the state of the run for a suspension. Called when only questions are pending.
     fn suspend(&mut self, now: Duration) {
         let state = &mut self.state;
@@ -144,30 +162,7 @@ impl<E: Effects> Scheduler<'_, E> {
         self.state.timed_out |= is_late && !is_complete;
         // Processed in the order of the plan, regardless of the order in which the steps began.
         for step in self.running {
-            let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
-            let call = self.calls.iter().find(|call| call.id.step == step);
-            let site = call.and_then(|call| self.chosen(step, call.site));
-            let asked = || self.state.asked.iter().filter(|asked| asked.id.step == step);
-            // The timer may have fired late, but the error names the time that the step had.
-            let end = if is_late { now.min(self.deadline) } else { now };
-            let unanswered = |since| (since, no_answer(end.saturating_sub(since)));
-            let (since, error) = match (&each, call, asked().next()) {
-                (Some(each), ..) => unanswered(each.since),
-                (None, Some(call), _) => (call.begun, call.cut_off(end)),
-                (None, None, Some(asked)) => unanswered(asked.begun()),
-                (None, None, None) => continue,
-            };
-            let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
-            let attempts =
-                each.as_ref().map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
-            if let Some(each) = each {
-                self.state.preserve_loop(each);
-            }
-            // Dropping the questions drops their suspended nested runs. They must end before the
-            // branch that waits for them.
-            self.state.asked.retain(|asked| asked.id.step != step);
-            let outcome = Outcome::ended(since, now, status, is_late.then_some(error));
-            self.record(step, Outcome { attempts, site, ..outcome });
+            self.cut_off(step, status, now);
         }
         self.state.asked.clear();
         let why = self.why_ended();
@@ -175,6 +170,35 @@ impl<E: Effects> Scheduler<'_, E> {
             let skipped = Outcome { error: why.clone().map(Box::new), ..Outcome::skipped() };
             self.record(step, skipped);
         }
+    }
+
+    /// Ends a running step immediately, with `status` as its final status.
+    fn cut_off(&mut self, step: usize, status: Status, now: Duration) {
+        let is_late = status == Status::TimedOut;
+        let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
+        let call = self.calls.iter().find(|call| call.id.step == step);
+        let site = call.and_then(|call| self.chosen(step, call.site));
+        let asked = || self.state.asked.iter().filter(|asked| asked.id.step == step);
+        // The timer may have fired late, but the error names the time that the step had.
+        let end = if is_late { now.min(self.deadline) } else { now };
+        let unanswered = |since| (since, no_answer(end.saturating_sub(since)));
+        let (since, error) = match (&each, call, asked().next()) {
+            (Some(each), ..) => unanswered(each.since),
+            (None, Some(call), _) => (call.begun, call.cut_off(end)),
+            (None, None, Some(asked)) => unanswered(asked.begun()),
+            (None, None, None) => return,
+        };
+        let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
+        let attempts =
+            each.as_ref().map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
+        if let Some(each) = each {
+            self.state.preserve_loop(each);
+        }
+        // Dropping the questions drops their suspended nested runs. They must end before the
+        // branch that waits for them.
+        self.state.asked.retain(|asked| asked.id.step != step);
+        let outcome = Outcome::ended(since, now, status, is_late.then_some(error));
+        self.record(step, Outcome { attempts, site, ..outcome });
     }
 
     /// Marks the step that finished last as timed out if the deadline of the run has passed.

@@ -21,7 +21,7 @@ async fn run_all(world: &World, plan: &Plan, state: RunState, scope: &Scope) -> 
         return *run.into_settled_parts().0;
     }
     let scope = scope.of_finals(plan.grace().unwrap_or_default());
-    let mut run = run.into_finals(&scope);
+    let mut run = run.into_finals(&scope, None);
     run.drive().await;
     *run.into_settled_parts().0
 }

@@ -172,6 +172,7 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
         },
         finally: step.get("finally").map(|finally| Finally {
             grace: seconds(&finally["grace"]).unwrap_or(Duration::from_secs(30)),
+            on_cancel: finally["on_cancel"] == true,
         }),
         default_results: step.get("default_results").cloned(),
     }

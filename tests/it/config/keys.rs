@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 268] = [
+static KEYS: [(&str, &str, &str, &str); 269] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -188,6 +188,7 @@ static KEYS: [(&str, &str, &str, &str); 268] = [
     ("steps", "schema", "{ title = \"Form\" }", "schema: Object {\"title\""),
     ("steps", "finally", "true", "finally: Some(Finally"),
     ("finally", "grace", "\"7s\"", "grace: 7s"),
+    ("finally", "on_cancel", "true", "on_cancel: true"),
     ("steps", "stop", "\"first_success\"", "first_success: true"),
     ("steps", "until", "\"last.a == 7\"", "until: \"last.a == 7\""),
     ("steps", "delay", "\"7s\"", "delay: 7s"),

@@ -1,0 +1,148 @@
+//! Runs whose finally steps run after the call of the run was cancelled.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context as TaskContext, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
+use tracing::Instrument;
+
+/// The runs whose finally steps run even if their call is cancelled.
+///
+/// If the call of such a run is cancelled, its finally steps run in a Tokio task of their own; see
+/// [`Finally::on_cancel`](super::Finally::on_cancel). The end of the runtime would end the task, so
+/// a program should wait for these runs before it ends. Create this value, pass clones of it to
+/// [`CompositeLayer::cancelled_runs`](super::CompositeLayer::cancelled_runs), and call
+/// [`finished`](Self::finished) at the end. A [`Gateway`](crate::config::Gateway) waits by itself
+/// when it is closed.
+///
+/// Clones share the same runs.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use mcp_composite::composite::{CancelledRuns, CompositeLayer};
+///
+/// let runs = CancelledRuns::new();
+/// let layer = CompositeLayer::default().cancelled_runs(runs.clone());
+/// // … serve, and at the end:
+/// runs.finished().await;
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct CancelledRuns(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    /// Has a token for each run that has not ended.
+    runs: TaskTracker,
+    /// The longest grace period of these runs, in milliseconds.
+    grace_ms: AtomicU64,
+}
+
+/// The future of a run whose finally steps run even if its call is cancelled.
+///
+/// Dropping this future before it has completed sets the flag `cancelled`, and moves the run to a
+/// task of its own. There, the run cancels its other steps and continues with its finally steps.
+pub(super) struct CancellableRun<T: Send + 'static> {
+    /// The run. `None` after it has completed or has panicked.
+    run: Option<BoxFuture<'static, T>>,
+    cancelled: Arc<AtomicBool>,
+    runtime: Handle,
+    /// Taken when the run moves to its own task.
+    token: Option<TaskTrackerToken>,
+}
+
+// === impl CancelledRuns ===
+
+impl CancelledRuns {
+    /// Creates a value without runs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits until all of these runs have ended, but at most for the longest grace period of their
+    /// finally steps. Call this at the end, after the calls of the clients were cancelled or have
+    /// ended.
+    pub async fn finished(&self) {
+        let Self(shared) = self;
+        shared.runs.close();
+        let grace = Duration::from_millis(shared.grace_ms.load(Ordering::Relaxed));
+        if !shared.runs.is_empty() && timeout(grace, shared.runs.wait()).await.is_err() {
+            let runs = shared.runs.len();
+            tracing::warn!(runs, "finally steps of cancelled calls did not end in time");
+        }
+    }
+
+    /// Registers a run whose finally steps have the time `grace`, and returns its future. `run`
+    /// creates the run. Its argument is a flag that is set when the call of the run is cancelled.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub(super) fn start<T: Send + 'static>(
+        &self,
+        grace: Duration,
+        run: impl FnOnce(Arc<AtomicBool>) -> BoxFuture<'static, T>,
+    ) -> CancellableRun<T> {
+        let Self(shared) = self;
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        shared.grace_ms.fetch_max(grace_ms, Ordering::Relaxed);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        CancellableRun {
+            run: Some(run(cancelled.clone())),
+            cancelled,
+            runtime: Handle::current(),
+            token: Some(shared.runs.token()),
+        }
+    }
+}
+
+impl fmt::Debug for CancelledRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelledRuns").field("runs", &self.0.runs.len()).finish_non_exhaustive()
+    }
+}
+
+// === impl CancellableRun ===
+
+impl<T: Send + 'static> Future for CancellableRun<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<T> {
+        // Taken out of its field, so that a run that has panicked is not continued.
+        let Some(mut run) = self.run.take() else { return Poll::Pending };
+        let polled = run.poll_unpin(cx);
+        if polled.is_pending() {
+            self.run = Some(run);
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for CancellableRun<T> {
+    fn drop(&mut self) {
+        let Some(run) = self.run.take() else { return };
+        self.cancelled.store(true, Ordering::Release);
+        let token = self.token.take();
+        let run = async move {
+            drop(run.await);
+            drop(token);
+        };
+        // The run ends itself after its grace period. If the runtime is shutting down, it drops
+        // the run instead.
+        self.runtime.spawn(run.in_current_span());
+    }
+}
