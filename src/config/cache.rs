@@ -7,7 +7,9 @@ use serde::Deserialize;
 
 #[cfg(feature = "cache")]
 use super::set_some::SetSome;
-use super::{caller::CallerConfig, duration::Duration, filter::selection, read::Reader};
+use super::{
+    caller::CallerConfig, duration::Duration, filter::selection, read::Reader, redis::RedisConfig,
+};
 #[cfg(feature = "cache")]
 use crate::cache::{CacheLayer, CacheRule, MAX_TTL, Per};
 use crate::{composite::Segment, stack::StackLayer};
@@ -35,6 +37,21 @@ pub(super) struct CacheTable {
     /// Maximum total size in bytes of the cached results and their arguments. Defaults to 64 MiB.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_bytes: Option<usize>,
+    /// Where the results are cached. Defaults to `memory`.
+    store: Option<CacheStoreName>,
+}
+
+/// Where results are cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+enum CacheStoreName {
+    /// The memory of this process.
+    #[default]
+    Memory,
+    /// The memory of this process, and the Redis server of the `[redis]` section, so that replicas
+    /// share the results.
+    Redis,
 }
 
 /// The calls that share cached results.
@@ -60,6 +77,7 @@ pub(super) struct CacheConfig {
 /// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<CacheTable>,
+    redis: &RedisConfig,
     caller: &CallerConfig,
     reader: &mut Reader<'_, '_>,
 ) -> CacheConfig {
@@ -71,8 +89,8 @@ pub(super) fn build(
     let mut config = CacheConfig::default();
     for (place, table) in tables.into_iter().enumerate() {
         let path = [SECTION.into(), place.into()];
-        table.check(&path, caller, reader);
-        config.add(table, &path, reader);
+        table.check(&path, redis, caller, reader);
+        config.add(table, &path, redis, reader);
     }
     #[cfg(feature = "cache")]
     if let Some(key) = caller.key() {
@@ -92,21 +110,38 @@ impl CacheConfig {
     }
 
     #[cfg(feature = "cache")]
-    fn add(&mut self, table: CacheTable, path: &[Segment], reader: &mut Reader<'_, '_>) {
+    fn add(
+        &mut self,
+        table: CacheTable,
+        path: &[Segment],
+        redis: &RedisConfig,
+        reader: &mut Reader<'_, '_>,
+    ) {
         let tools = selection(table.tools, None, ["tools", ""], path, reader);
         let Duration(ttl) = table.ttl.unwrap_or(Duration(time::Duration::ZERO));
         let per = match table.per {
             Some(PerName::All) => Per::All,
             Some(PerName::Caller) | None => Per::Caller,
         };
-        let rule =
-            CacheRule::new(tools, ttl).per(per).set_some(table.max_bytes, CacheRule::max_bytes);
+        let store = match table.store.unwrap_or_default() {
+            CacheStoreName::Redis => redis.cache(reader.own_view(SECTION)),
+            CacheStoreName::Memory => None,
+        };
+        let rule = CacheRule::new(tools, ttl).per(per);
+        let rule = rule.set_some(table.max_bytes, CacheRule::max_bytes);
+        let rule = rule.set_some(store, CacheRule::store);
         self.layer = mem::take(&mut self.layer).rule(rule);
     }
 
     #[cfg(not(feature = "cache"))]
     #[expect(clippy::unused_self, reason = "there is no cache")]
-    fn add(&self, table: CacheTable, path: &[Segment], reader: &mut Reader<'_, '_>) {
+    fn add(
+        &self,
+        table: CacheTable,
+        path: &[Segment],
+        _: &RedisConfig,
+        reader: &mut Reader<'_, '_>,
+    ) {
         selection(table.tools, None, ["tools", ""], path, reader);
     }
 }
@@ -114,7 +149,13 @@ impl CacheConfig {
 // === impl CacheTable ===
 
 impl CacheTable {
-    fn check(&self, path: &[Segment], caller: &CallerConfig, reader: &mut Reader<'_, '_>) {
+    fn check(
+        &self,
+        path: &[Segment],
+        redis: &RedisConfig,
+        caller: &CallerConfig,
+        reader: &mut Reader<'_, '_>,
+    ) {
         let at = |key: &str| [path, &[key.into()]].concat();
         if self.tools.is_none() {
             reader.report(&at("tools"), "missing key `tools`".to_owned());
@@ -131,6 +172,9 @@ impl CacheTable {
                 reader.report(&at("ttl"), message.to_owned());
             }
             Some(_) => (),
+        }
+        if self.store == Some(CacheStoreName::Redis) {
+            redis.required(&at("store"), reader);
         }
         if self.per == Some(PerName::Caller) {
             caller.required(&at("per"), "`per = \"all\"`", reader);

@@ -256,6 +256,7 @@
 //! ttl = "10m"                                  # required; at most 365 days
 //! per = "caller"                               # or "all": all callers share the results
 //! max_bytes = 67108864                         # of all results of this entry
+//! store = "memory"                             # or "redis": replicas share the results
 //!
 //! [[redactions]]
 //! tools = ["users_*"]                          # required

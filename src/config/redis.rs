@@ -13,6 +13,8 @@ use super::{
     store_limits::{StoreLimits, StoreOf},
     variables::{Environment, Text},
 };
+#[cfg(feature = "cache")]
+use crate::cache::CacheStore;
 #[cfg(feature = "redis")]
 use crate::redis::{RedisBudgets, RedisServer, RedisStore, WhenAway};
 use crate::{
@@ -139,6 +141,22 @@ impl RedisConfig {
             );
         }
         limits.in_memory(of)
+    }
+
+    /// Creates a store for cached results. `view` is as for budgets. Returns `None` if the file
+    /// defines no valid Redis server, for which an error was already reported.
+    #[cfg(feature = "cache")]
+    pub(super) fn cache(&self, view: Option<&str>) -> Option<Arc<dyn CacheStore>> {
+        #[cfg(feature = "redis")]
+        if let Some(server) = &self.server {
+            let server = match view {
+                Some(view) => server.clone().within(view),
+                None => server.clone(),
+            };
+            return Some(Arc::new(server.cache()));
+        }
+        let _ = view;
+        None
     }
 
     /// Creates a store for budgets. If a view has its own budgets, `view` is the path of the view,

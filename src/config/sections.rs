@@ -96,7 +96,7 @@ impl Sections {
         let (composite_tools, layer) =
             composite_tools::build(self.composite_tools, backends, router, &alias, reader);
         let limits = limits::build(&self.limits, reader);
-        let cache = cache::build(self.cache, caller, reader);
+        let cache = cache::build(self.cache, redis, caller, reader);
         let redact = redactions::build(self.redactions, reader);
         let mut stores = Stores {
             state: state.clone(),

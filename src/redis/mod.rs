@@ -7,11 +7,13 @@
 //! |---|---|---|
 //! | [`budgets`](RedisServer::budgets) | [`BudgetStore`](crate::budget::BudgetStore) | budgets of calls |
 //! | [`runs`](RedisServer::runs) | [`Store`](crate::store::Store) | runs that wait for user input |
+//! | `cache`, with the feature `cache` | `CacheStore` | cached results of tools |
 //! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
 //! Each store has a separate connection, which is established when the store is first used, and
 //! established again after it was lost. So an unavailable server is not a configuration error.
-//! While the server is unavailable, each call that needs the store fails: immediately if the
+//! While the server is unavailable, cached results are not used, and each call that needs another
+//! store fails: immediately if the
 //! connection is refused, or after the [timeout](RedisServer::timeout) if the server does not
 //! respond. The next call tries again.
 //!
@@ -53,6 +55,8 @@
 //! ```
 
 mod budgets;
+#[cfg(feature = "cache")]
+mod cached_results;
 mod caller_share;
 mod connection;
 mod error;
@@ -63,6 +67,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use ::redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
 
+#[cfg(feature = "cache")]
+pub use self::cached_results::RedisCache;
 use self::connection::Connection;
 pub use self::{
     budgets::{RedisBudgets, WhenAway},
@@ -160,6 +166,14 @@ impl RedisServer {
     #[must_use]
     pub fn results(&self) -> RedisStore {
         self.store("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest)
+    }
+
+    /// Creates a cache of tool results, for [`CacheRule::store`](crate::cache::CacheRule::store).
+    #[cfg(feature = "cache")]
+    #[must_use]
+    pub fn cache(&self) -> RedisCache {
+        let (connection, prefix) = (self.connection(), Arc::clone(&self.prefix));
+        RedisCache { connection, prefix, away: Arc::default() }
     }
 
     fn store(

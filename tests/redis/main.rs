@@ -3,12 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
 mod budgets;
+mod cached_results;
 mod contract;
 mod outages;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/programs.rs"]
 mod programs;
-#[expect(dead_code, unused_imports, reason = "some of it is for other tests")]
+#[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/scripted.rs"]
 mod scripted;
 mod server;

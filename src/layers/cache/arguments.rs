@@ -39,6 +39,26 @@ pub(super) fn equal(one: Option<&JsonObject>, other: Option<&JsonObject>) -> boo
     }
 }
 
+/// Returns a copy of the arguments in which equal numbers are equal texts: `1.0` becomes `1`.
+pub(super) fn canonical(arguments: &JsonObject) -> JsonObject {
+    let members = arguments.iter();
+    members.map(|(name, value)| (name.clone(), canonical_value(value))).collect()
+}
+
+fn canonical_value(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => match Canonical::of(number) {
+            Canonical::Integer(integer) => {
+                Number::from_i128(integer).map_or_else(|| value.clone(), Value::Number)
+            }
+            Canonical::Other(_) => value.clone(),
+        },
+        Value::Array(elements) => elements.iter().map(canonical_value).collect(),
+        Value::Object(members) => Value::Object(canonical(members)),
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+    }
+}
+
 fn hash_members(state: &RandomState, members: &JsonObject, hasher: &mut impl Hasher) {
     // Add the hashes of all members, so that the result does not depend on their order, which
     // varies with the features of `serde_json`.

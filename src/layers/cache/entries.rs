@@ -61,6 +61,11 @@ impl Entries {
         Self { results, ttl, max_bytes, slack, added: AtomicUsize::new(0) }
     }
 
+    /// Returns the duration after which a new result expires.
+    pub(super) const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// Returns the cached result for the key. Returns `None` if there is no result, or if the
     /// result has expired at the time `now`.
     pub(super) fn get(&self, key: &KeyRef<'_>, now: Instant) -> Option<Reply> {
@@ -68,14 +73,14 @@ impl Entries {
         (now < entry.expires).then_some(entry.reply)
     }
 
-    /// Adds a result to the cache. Does nothing if the size of the entry exceeds 15/16 of the
-    /// maximum total size.
-    pub(super) fn insert(&self, key: Arc<Key>, reply: Reply) {
+    /// Adds a result to the cache, which expires after the duration `ttl`. Does nothing if the size
+    /// of the entry exceeds 15/16 of the maximum total size.
+    pub(super) fn insert(&self, key: Arc<Key>, reply: Reply, ttl: Duration) {
         let bytes = ENTRY_BYTES + key.size() + reply.size();
         if bytes > self.max_bytes - self.slack {
             return;
         }
-        let Some(expires) = Instant::now().checked_add(self.ttl) else { return };
+        let Some(expires) = Instant::now().checked_add(ttl) else { return };
         self.results.insert(key, CachedReply { reply, bytes, expires });
         let added = self.added.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if added > self.slack {

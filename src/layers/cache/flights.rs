@@ -9,6 +9,7 @@ use std::{
     fmt,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use foldhash::fast::RandomState;
@@ -17,7 +18,7 @@ use futures::{
     future::{BoxFuture, Shared, WeakShared},
 };
 
-use super::{entries::Entries, key::Key};
+use super::{entries::Entries, key::Key, store::StoredEntry};
 use crate::message::{Questions, Reply};
 
 /// A running tool call. All clones of this future resolve to the outcome of the same call.
@@ -100,7 +101,7 @@ impl Results {
         self: &Arc<Self>,
         key: Key,
         when_running: WhenRunning,
-        call: impl FnOnce() -> (F, Option<Questions>),
+        call: impl FnOnce() -> (F, Option<Questions>, Option<StoredEntry>),
     ) -> Boarding
     where
         F: Future<Output = Result<Reply, E>> + Send + 'static,
@@ -121,10 +122,10 @@ impl Results {
         }
         let number = running.next;
         running.next += 1;
-        let (call, questions) = call();
+        let (call, questions, stored) = call();
         // Create the registration last, because dropping it locks the running calls again.
         let registration = Registration { results: self.clone(), key: key.clone(), number };
-        let flight = land(call, registration, questions).boxed().shared();
+        let flight = land(call, registration, questions, stored).boxed().shared();
         if let Some(weak) = flight.downgrade() {
             running.flights.insert(key, (number, weak));
         }
@@ -145,17 +146,33 @@ impl Results {
 }
 
 /// Waits for the reply to a tool call. If the reply is cacheable, caches it and shares it with all
-/// callers.
-async fn land<F, E>(call: F, registration: Registration, questions: Option<Questions>) -> Landed
+/// callers. If `stored` is given and its store has a result, the tool is not called.
+async fn land<F, E>(
+    call: F,
+    registration: Registration,
+    questions: Option<Questions>,
+    stored: Option<StoredEntry>,
+) -> Landed
 where
     F: Future<Output = Result<Reply, E>>,
     E: Send + 'static,
 {
+    if let Some(stored) = &stored
+        && let Some((reply, left)) = stored.get().await
+    {
+        registration.cache(&reply, left);
+        return Landed::Result(reply);
+    }
     let answer = AssertUnwindSafe(call).catch_unwind().await;
     let own = match answer {
         Ok(Ok(reply)) => {
             if is_cacheable(&reply) && !questions.is_some_and(|questions| questions.has_asked()) {
-                registration.cache(&reply);
+                let ttl = registration.results.entries.ttl();
+                if registration.cache(&reply, ttl)
+                    && let Some(stored) = &stored
+                {
+                    stored.put(&reply).await;
+                }
                 return Landed::Result(reply);
             }
             Own::Answer(Box::new(Ok::<Reply, E>(reply)))
@@ -180,13 +197,15 @@ impl fmt::Debug for Running {
 // === impl Registration ===
 
 impl Registration {
-    /// Caches the result of the call, unless the call was replaced by a newer call with the same
-    /// key.
-    fn cache(&self, reply: &Reply) {
+    /// Caches the result of the call for the duration `ttl`, unless the call was replaced by a
+    /// newer call with the same key. Returns `true` if the call was not replaced.
+    fn cache(&self, reply: &Reply, ttl: Duration) -> bool {
         let is_current = |(number, _): &(u64, _)| *number == self.number;
-        if self.results.running().flights.get(&self.key).is_some_and(is_current) {
-            self.results.entries.insert(self.key.clone(), reply.clone());
+        let is_current = self.results.running().flights.get(&self.key).is_some_and(is_current);
+        if is_current {
+            self.results.entries.insert(self.key.clone(), reply.clone(), ttl);
         }
+        is_current
     }
 }
 

@@ -22,7 +22,9 @@
 //!   list of tools that contains the new definition. Otherwise, it detects the change within about
 //!   a minute.
 //! - Each service that the layer wraps has its own cache. Two views of the same servers therefore
-//!   do not share results, and a configuration reload starts with an empty cache.
+//!   do not share results, and a configuration reload starts with an empty cache. To share results
+//!   between processes, set a [store](CacheRule::store) in addition, such as
+//!   `RedisServer::cache` with the feature `redis`.
 //!
 //! # Concurrent calls
 //!
@@ -92,6 +94,7 @@ mod flights;
 mod key;
 mod rule;
 mod service;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -106,6 +109,7 @@ use self::service::Shared;
 pub use self::{
     rule::{CacheRule, NO_CACHE, Per},
     service::Cache,
+    store::{CacheKey, CacheStore},
 };
 use crate::{
     catalog::{CatalogSettings, catalog_setters},

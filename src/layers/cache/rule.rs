@@ -1,8 +1,9 @@
 //! Rules that select the tools to cache, the lifetime of their results, and the callers that share
 //! results.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use super::store::CacheStore;
 use crate::pattern::Selection;
 
 /// The `_meta` key that bypasses the cache. If a client sets it to `true` in a tool call, the tool
@@ -32,6 +33,7 @@ pub struct CacheRule {
     pub(super) ttl: Duration,
     pub(super) per: Per,
     pub(super) max_bytes: usize,
+    pub(super) store: Option<Arc<dyn CacheStore>>,
 }
 
 /// Which callers share cached results.
@@ -54,7 +56,7 @@ impl CacheRule {
     #[must_use]
     pub fn new(tools: Selection, ttl: Duration) -> Self {
         let ttl = ttl.min(MAX_TTL);
-        Self { tools, ttl, per: Per::default(), max_bytes: MAX_BYTES }
+        Self { tools, ttl, per: Per::default(), max_bytes: MAX_BYTES, store: None }
     }
 
     /// Sets which callers share cached results. Defaults to [`Per::Caller`]: results are not shared
@@ -73,6 +75,18 @@ impl CacheRule {
     #[must_use]
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// Sets a store that shares the results between processes. By default, results are cached only
+    /// in the memory of this process.
+    ///
+    /// If the memory has no result, the store is asked before the tool is called. The processes
+    /// that share a store must have the same tools behind them, because the results of tools with
+    /// equal definitions are shared.
+    #[must_use]
+    pub fn store(mut self, store: Arc<dyn CacheStore>) -> Self {
+        self.store = Some(store);
         self
     }
 

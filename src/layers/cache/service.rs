@@ -4,7 +4,7 @@ use std::{
     fmt,
     panic::resume_unwind,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     task::{Context, Poll, ready},
 };
 
@@ -22,6 +22,7 @@ use super::{
     flights::{Boarding, Flight, Landed, Own, Results, WhenRunning},
     key::{Key, KeyRef},
     rule::{CacheRule, NO_CACHE, Per},
+    store::{CacheKey, StoredEntry},
     tools::{CachedTool, CachedTools, Definitions},
 };
 use crate::{
@@ -129,6 +130,37 @@ impl Shared {
             Per::All => None,
             Per::Caller => self.caller.as_ref().and_then(|caller| caller(context)),
         }
+    }
+
+    /// Returns the entry of a call in the store of its rule. Returns `None` if the rule has no
+    /// store, or if the definition of the tool has just changed.
+    fn stored(
+        &self,
+        tool: CachedTool,
+        key: &KeyRef<'_>,
+        when_running: WhenRunning,
+        request: &Request,
+    ) -> Option<StoredEntry> {
+        let rule = &self.rules[tool.rule];
+        let store = rule.store.clone()?;
+        let name = &request.tool_call()?.name;
+        let definition = self.definitions.fingerprint(name, tool.definition)?;
+        let context = request.context();
+        let (is_measured, cached) = (context.is_measured(), context.cached.clone());
+        let on_read = move |found: bool| {
+            let how = if found { Use::Hit } else { Use::of_call(when_running) };
+            how.record(is_measured);
+            if let Some(cached) = cached.as_ref().filter(|_| found) {
+                cached.store(true, Ordering::Relaxed);
+            }
+        };
+        Some(StoredEntry {
+            store,
+            key: CacheKey::new(&definition, key.caller, key.arguments),
+            ttl: rule.ttl,
+            reads: when_running != WhenRunning::Replace,
+            on_read: Box::new(on_read),
+        })
     }
 
     /// Lists all tools of `inner`, and determines which of them are cached.
@@ -309,8 +341,9 @@ impl<S: ToolService> Cache<S> {
             drop(take_ready(&mut self.inner));
             return State::answered(reply);
         }
+        let stored = shared.stored(tool, &key, when_running, &request);
         let (results, key) = (results.clone(), key.to_key());
-        self.board(&results, key, when_running, request)
+        self.board(&results, key, when_running, stored, request)
     }
 
     /// Calls the tool, or joins a running call with the same key.
@@ -319,16 +352,18 @@ impl<S: ToolService> Cache<S> {
         results: &Arc<Results>,
         key: Key,
         when_running: WhenRunning,
+        stored: Option<StoredEntry>,
         request: Request,
     ) -> State<S::Future, S::Error> {
         let is_measured = request.context().is_measured();
+        let is_stored = stored.is_some();
         let mut request = Some(request);
         let mut questions = None;
         let boarding = results.board(key, when_running, || {
             let mut request = request.take().expect("called at most once");
             questions = request.context_mut().detach();
             let mut inner = take_ready(&mut self.inner);
-            (async move { inner.call(request).await }, questions.clone())
+            (async move { inner.call(request).await }, questions.clone(), stored)
         });
         match (boarding, request) {
             (Boarding::Joined(flight), Some(request)) => {
@@ -342,9 +377,10 @@ impl<S: ToolService> Cache<S> {
                 self.forward(request)
             }
             (Boarding::Started(flight), _) => {
-                let is_bypass = when_running == WhenRunning::Replace;
-                let how = if is_bypass { Use::Bypass } else { Use::Miss };
-                how.record(is_measured);
+                // If there is a store, it is not known yet whether it has the result.
+                if !is_stored {
+                    Use::of_call(when_running).record(is_measured);
+                }
                 let _questions = questions.map(EndQuestions);
                 State::Started { call: StartedCall { flight, _questions } }
             }
@@ -459,6 +495,11 @@ impl Drop for EndQuestions {
 // === impl Use ===
 
 impl Use {
+    /// Returns how a call is recorded that reaches the tool.
+    fn of_call(when_running: WhenRunning) -> Self {
+        if when_running == WhenRunning::Replace { Self::Bypass } else { Self::Miss }
+    }
+
     /// Records how the call was handled. Always records it in the current span, and in the metrics
     /// if `is_measured` is `true`.
     fn record(self, is_measured: bool) {

@@ -112,6 +112,14 @@ impl Definitions {
         number
     }
 
+    /// Returns the fingerprint of a tool's latest definition, if this definition has the given
+    /// number.
+    pub(super) fn fingerprint(&self, tool: &str, number: u64) -> Option<Fingerprint> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (fingerprint, latest) = latest.get(tool)?;
+        (*latest == number).then_some(*fingerprint)
+    }
+
     /// Forgets the definition of a tool. Results that are cached for this definition are no longer
     /// used.
     fn forget(&self, tool: &str) {

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 269] = [
+static KEYS: [(&str, &str, &str, &str); 270] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -119,6 +119,7 @@ static KEYS: [(&str, &str, &str, &str); 269] = [
     ("cache", "ttl", "\"8s\"", "ttl: 8s"),
     ("cache", "per", "\"all\"", "per: All"),
     ("cache", "max_bytes", "99", "max_bytes: 99"),
+    ("cache", "store", "\"redis\"", "store: Some(RedisCache"),
     ("", "redactions", "tools = [\"search\"]\nremove = [\"\"]", "stack search: [redacted]"),
     ("redactions", "tools", "[\"erase\"]", "stack erase: [redacted]"),
     ("redactions", "remove", "[\"/other\"]", "stack search: search {}"),
@@ -580,7 +581,8 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         }
         ("cache", _) => {
             let base = [("tools", "[\"search\"]"), ("ttl", "\"7s\"")];
-            format!("[[cache]]\n{}", lines(replaced(&base, &[], entry)))
+            let redis = "[redis]\nurl = \"redis://base\"\n";
+            format!("{redis}[[cache]]\n{}", lines(replaced(&base, &[], entry)))
         }
         ("redactions", _) => {
             let base = [("tools", "[\"search\"]"), ("remove", "[\"\"]")];
