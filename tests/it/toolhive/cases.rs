@@ -97,6 +97,15 @@ async fn dependent_steps_run_in_order() {
     assert_eq!(starts, [0, 0, 1, 1, 2]);
 }
 
+/// The limit of steps that run at once is a constant in ToolHive, too.
+#[tokio::test(start_paused = true)]
+async fn ten_steps_run_at_once_at_most() {
+    let server = slow(&["a"]);
+    let steps = (0..25).map(|step| format!("- {{ id: s{step}, tool: be.a }}\n"));
+    run(&format!("steps:\n{}", steps.collect::<String>()), &server, json!({})).await;
+    assert_eq!((server.most_running(), server.called().len()), (10, 25));
+}
+
 /// Differs: in ToolHive, a slow step delays all steps of the next level.
 #[tokio::test(start_paused = true)]
 async fn slow_step_delays_only_its_dependants() {
@@ -246,6 +255,45 @@ async fn output_and_content_are_separate() {
         "#;
     output(body, &server, json!({})).await;
     assert_eq!(server.arguments("echo"), Some(json!({ "o": "structured", "c": "in a text" })));
+}
+
+/// Differs: ToolHive ignores structured content that is an array, which MCP allows since
+/// 2026-07-28, and uses the text.
+#[tokio::test(start_paused = true)]
+async fn structured_content_can_be_an_array() {
+    let mut result = CallToolResult::success(vec![ContentBlock::text("two")]);
+    result.structured_content = Some(json!(["a", { "id": 7 }]));
+    let server = Server::new().tool("first", Answer::from(result)).echoes("echo");
+    let body = r#"
+        steps:
+        - { id: s, tool: be.first }
+        - id: echo
+          tool: be.echo
+          arguments: { all: "{{json .steps.s.output}}", text: "{{.steps.s.content.text}}" }
+        "#;
+    output(body, &server, json!({})).await;
+    let expected = json!({ "all": ["a", { "id": 7 }], "text": "two" });
+    assert_eq!(server.arguments("echo"), Some(expected));
+}
+
+/// Differs: ToolHive does not know the schema of a tool that clients do not see, and sends the
+/// text.
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_hidden_tool_have_the_types_of_its_schema() {
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let tool = Tool::new("hidden", "Has a schema", schema.as_object().unwrap().clone());
+    let server = Server::new().tool_as(tool, Answer::echo()).says("shown", "");
+    let body = r#"steps: [{ id: s, tool: be.hidden, arguments: { n: "7" } }]"#;
+    let filter = "aggregation: { tools: [{ workload: be, filter: [shown] }] }";
+    let env = |_: &str| Some("http://be.example/mcp".to_owned());
+    let config =
+        Config::from_toolhive_str_with_env(&format!("{filter}\n{}", file(body)), env).unwrap();
+    let service = testing::stack(&config, [("be", server.clone())]);
+    let tools = testing::listed(&service).await;
+    let names: Vec<_> = tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(names, ["be_shown", "run"]);
+    testing::call(&service, "run", json!({})).await;
+    assert_eq!(server.arguments("hidden"), Some(json!({ "n": 7 })));
 }
 
 /// Differs: ToolHive calls the tool with the text.
@@ -425,6 +473,21 @@ async fn failed_step_ends_the_run() {
     let body = "steps: [{ id: a, tool: be.a }, { id: b, tool: be.b, dependsOn: [a] }]";
     assert!(failure(body, &server, json!({})).await.contains("no route"));
     assert_eq!(server.called(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_without_a_text_has_the_structured_error() {
+    let body = "steps: [{ id: s, tool: be.fails }]";
+    for (structured, expected) in [
+        (json!({ "error": "no such page" }), "no such page"),
+        (Value::Null, "the tool failed without an error message"),
+    ] {
+        let mut result = CallToolResult::error(vec![ContentBlock::text("")]);
+        result.structured_content = Some(structured).filter(|value| !value.is_null());
+        let server = Server::new().tool("fails", Answer::from(result));
+        let failure = failure(body, &server, json!({})).await;
+        assert!(failure.ends_with(expected), "{failure}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -759,6 +822,80 @@ async fn annotations_are_derived_from_the_steps() {
         assert_eq!(annotations.read_only_hint, Some(read_only));
         assert_eq!(annotations.destructive_hint, Some(!read_only));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn composite_without_its_tool_is_not_listed() {
+    let body = "steps: [{ id: a, tool: be.a }, { id: gone, tool: be.gone, dependsOn: [a] }]";
+    let (config, server) = (config(body), Server::new().says("a", ""));
+    let service = testing::stack(&config, [("be", server.clone())]);
+    let names: Vec<_> = testing::listed(&service).await.into_iter().map(|tool| tool.name).collect();
+    assert_eq!(names, ["be_a"]);
+    // Differs: in ToolHive, clients learn that there is no such tool.
+    let error = testing::refused(&service, "run", json!({})).await;
+    assert!(error.message.contains("`run` is not available at the moment"), "{error:?}");
+    assert!(server.called().is_empty());
+
+    // A composite that only asks needs no tool.
+    let body = "steps: [{ id: ask, type: elicitation, message: Sure?, schema: { type: object } }]";
+    let env = |_: &str| Some("http://be.example/mcp".to_owned());
+    let config = Config::from_toolhive_str_with_env(&file(body), env).unwrap();
+    let service = testing::stack(&config, []);
+    assert_eq!(testing::listed(&service).await[0].name, "run");
+}
+
+/// Differs: in ToolHive, the tool of the backend is used, and all composites vanish.
+#[tokio::test(start_paused = true)]
+async fn composite_goes_before_the_tool_of_its_name() {
+    let server = Server::new().says("a", "of the tool").says("b", "of the composite");
+    let text = file("steps: [{ id: s, tool: be.b }]").replace("name: run", "name: be_a");
+    let other = "- { name: other, description: Other, steps: [{ id: s, tool: be.a }] }\n";
+    let env = |_: &str| Some("http://be.example/mcp".to_owned());
+    let config = Config::from_toolhive_str_with_env(&(text + other), env).unwrap();
+    let service = testing::stack(&config, [("be", server)]);
+    let mut names: Vec<_> =
+        testing::listed(&service).await.into_iter().map(|tool| tool.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["be_a", "be_b", "other"]);
+    for (tool, expected) in [("be_a", "of the composite"), ("other", "of the tool")] {
+        let result = testing::call(&service, tool, json!({})).await;
+        assert_eq!(result.content[0].as_text().unwrap().text, expected, "{tool}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn runs_are_counted_by_the_name_of_the_composite() {
+    use mcp_composite::trace::TraceLayer;
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let server = Server::new().tool("a", Answer::failure("no").times(1).then(Answer::text("yes")));
+    let config = config("steps: [{ id: s, tool: be.a }]").trace(TraceLayer::new().metrics(true));
+    let service = testing::stack(&config, [("be", server)]);
+    for _ in 0..2 {
+        testing::call(&service, "run", json!({})).await;
+    }
+    let mut runs = Vec::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        if key.key().name() == "mcp_composite.run.duration" {
+            let labels = key.key().labels();
+            let labels: Vec<_> =
+                labels.map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+            let DebugValue::Histogram(values) = value else { panic!("{value:?}") };
+            runs.push((labels, values.len()));
+        }
+    }
+    runs.sort();
+    let run = |status: &str| {
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let labels =
+            vec![label("gen_ai.workflow.name", "run"), label("mcp_composite.status", status)];
+        (labels, 1)
+    };
+    assert_eq!(runs, [run("completed"), run("failed")]);
 }
 
 #[tokio::test(start_paused = true)]
