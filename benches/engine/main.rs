@@ -17,7 +17,9 @@ mod measure;
 mod tools;
 
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool, ForEach, Step, ToolCall, Workflow},
+    composite::{
+        CompositeLayer, CompositeTool, ComputedValue, ForEach, Repeat, Step, ToolCall, Workflow,
+    },
     config::Config,
 };
 use serde_json::json;
@@ -36,7 +38,7 @@ enum Arguments {
 }
 
 fn main() {
-    measure::run(&[chains(), shapes(), contexts(), parsing()]);
+    measure::run(&[chains(), kinds(), shapes(), contexts(), parsing()]);
 }
 
 /// Steps that use the output of the previous step.
@@ -54,6 +56,37 @@ fn chains() -> Group {
             .against(by_hand)
             .case(template, &composite(chain(steps, Arguments::Template), &tools), &run())
             .against(by_hand);
+    }
+    group
+}
+
+/// Steps of other types beside as many steps that call a tool: computed values, and iterations of a
+/// repeated call.
+fn kinds() -> Group {
+    let tools = Tools::new(0);
+    let values = |steps: usize| {
+        let step = |index: usize| {
+            let from = if index == 0 { "$input.n" } else { "$prev.n" };
+            Step::new(format!("s{index}"), ComputedValue::new(json!({ "n": from, "q": "q" })))
+        };
+        CompositeTool::pipeline("run", "Runs", (0..steps).map(step))
+    };
+    let repeated = |iterations: usize| {
+        let call = ToolCall::new("step").arguments(json!({ "n": "$index", "q": "q" }));
+        let until = format!("index == {}", iterations - 1);
+        let repeat = Repeat::new(call, until).max_iterations(iterations);
+        CompositeTool::pipeline("run", "Runs", [Step::new("poll", repeat)])
+    };
+    let mut group = Group::new("kind");
+    for (tool, value, repeat, steps) in
+        [("tool_10", "value_10", "repeat_10", 10), ("tool_100", "value_100", "repeat_100", 100)]
+    {
+        group = group
+            .case(tool, &composite(chain(steps, Arguments::References), &tools), &run())
+            .case(value, &composite(values(steps), &tools), &run())
+            .against(tool)
+            .case(repeat, &composite(repeated(steps), &tools), &run())
+            .against(tool);
     }
     group
 }
