@@ -84,7 +84,15 @@ fn strategy(strategy: &Strategy) -> Value {
 }
 
 fn target(target: &Target) -> Value {
-    let Target { call, id, timeout, optional, retry } = target;
+    let Target {
+        call,
+        id,
+        timeout,
+        optional,
+        retry,
+        // Checked before any run, and without effect on a run.
+        allow_flow: _,
+    } = target;
     json!({
         "call": call.encode(),
         "id": id,
@@ -95,8 +103,18 @@ fn target(target: &Target) -> Value {
 }
 
 fn step(step: &Step) -> Value {
-    let Step { id, action, depends_on, condition, timeout, on_error, default_results, finally } =
-        step;
+    let Step {
+        id,
+        action,
+        depends_on,
+        condition,
+        timeout,
+        on_error,
+        default_results,
+        finally,
+        // Ignored for the same reason as that of a target.
+        allow_flow: _,
+    } = step;
     let mut encoded = json!({
         "id": id,
         "action": [action.name(), action.encode()],

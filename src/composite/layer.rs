@@ -8,6 +8,7 @@ use super::{
     compile::Program,
     definition::CompositeTool,
     error::DefinitionErrors,
+    flow::{self, FlowPolicy, FlowReport, FlowViolation, ListedFlows},
     flowchart::{self, UnknownComposite},
 };
 use crate::{
@@ -43,6 +44,7 @@ pub struct CompositeLayer {
     pub(super) caller: Option<ContextKey>,
     pub(crate) observers: Observers,
     pub(super) cancelled_runs: CancelledRuns,
+    pub(super) flow: Option<Arc<ListedFlows>>,
 }
 
 // === impl CompositeLayer ===
@@ -177,6 +179,68 @@ impl CompositeLayer {
         self.approved_tools.remarks(is_callable)
     }
 
+    /// Checks that the composites use labeled data only as the policy allows, before they run.
+    /// Returns all violations. If there are none, then in each run that completes:
+    ///
+    /// - The arguments of [egress](super::FlowLabel::Egress) tools, and whether they are called, do
+    ///   not depend on the results of [private](super::FlowLabel::Private) tools or on secret
+    ///   variables.
+    /// - The arguments of [destructive](super::FlowLabel::Destructive) tools, conditions, switches
+    ///   and the collections of loops do not depend on the results of
+    ///   [untrusted](super::FlowLabel::Untrusted) tools.
+    ///
+    /// A step can use such data if its definition [allows](super::Step::allow_flow) it, or if a
+    /// person has approved the value: the step waits for a question whose message contains the
+    /// value unchanged, that is always asked, and that ends the run if it is not accepted.
+    ///
+    /// The arguments of a composite are not labeled, unless another composite calls it. See the
+    /// [guide](crate::guide::flow) for the exact rules and their limits.
+    #[must_use]
+    pub fn check_flow(&self, policy: &FlowPolicy) -> Vec<FlowViolation> {
+        self.check_flow_of(policy, |tool| tool.to_owned()).violations
+    }
+
+    /// Checks flows like [`check_flow`](Self::check_flow). The policy uses other names for tools
+    /// than composites: `original` converts a name.
+    pub(crate) fn check_flow_of(
+        &self,
+        policy: &FlowPolicy,
+        original: impl Fn(&str) -> String,
+    ) -> FlowReport {
+        if policy.is_empty() {
+            return FlowReport::default();
+        }
+        flow::check(&self.program, &|tool| policy.labels(&original(tool)))
+    }
+
+    /// Sets the policy for the flow of data through composites. Whenever tools are listed, the
+    /// composites are [checked](Self::check_flow). A composite that violates the policy is not
+    /// listed and cannot run, and there is a [warning](Self::warnings). By default, all flows are
+    /// allowed.
+    #[must_use]
+    pub fn flow(self, policy: FlowPolicy) -> Self {
+        self.flow_of(policy, |tool| tool.to_owned())
+    }
+
+    /// Adds remarks on definitions; see [`remarks`](Self::remarks).
+    #[cfg(feature = "config")]
+    pub(crate) fn remark(&self, remarks: impl IntoIterator<Item = String>) {
+        for remark in remarks {
+            self.remarks.warn(format_args!("{remark}"));
+        }
+    }
+
+    /// Sets the policy like [`flow`](Self::flow). The policy uses other names for tools than
+    /// composites: `original` converts a name.
+    pub(crate) fn flow_of(
+        mut self,
+        policy: FlowPolicy,
+        original: impl Fn(&str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.flow = Some(Arc::new(ListedFlows::new(policy, original)));
+        self
+    }
+
     /// Returns a flowchart of a composite, including all composites that it calls; see
     /// [`mermaid`](crate::mermaid).
     ///
@@ -270,6 +334,7 @@ impl Default for CompositeLayer {
             caller: None,
             observers: Observers::default(),
             cancelled_runs: CancelledRuns::new(),
+            flow: None,
         }
     }
 }

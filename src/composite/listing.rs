@@ -6,6 +6,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     approval::{self, ApprovedTools},
     compile::{Compiled, Program},
+    flow::ListedFlows,
     resolve::{Available, Resolved},
 };
 use crate::{
@@ -37,6 +38,8 @@ pub(super) struct Checks {
     /// if the store reports no maximum.
     pub(super) state_room: Option<usize>,
     pub(super) limits: CallLimits,
+    /// The policy for the flow of data through composites. `None` if the layer has none.
+    pub(super) flow: Option<Arc<ListedFlows>>,
 }
 
 /// Determines what this layer adds to a reply: composites, the `tools` capability, or nothing. The
@@ -97,7 +100,10 @@ impl InterceptInformed for Listing {
     type Memo = Concern;
 
     fn derive(&self, tools: &Tools) -> Resolved {
-        let resolved = Resolved::new(&self.program, tools, &self.checks.warnings);
+        let Checks { warnings, flow, .. } = &*self.checks;
+        let forbidden = flow.as_ref().map(|flow| flow.forbidden(&self.program, tools, warnings));
+        let forbidden = forbidden.unwrap_or_default();
+        let resolved = Resolved::new(&self.program, tools, &forbidden, warnings);
         for (at, composite) in self.program.composites.iter().enumerate() {
             if let Some(available) = resolved.available(at) {
                 self.checks.remark_state(composite, available);

@@ -313,6 +313,7 @@ mod encoding;
 mod error;
 mod finally;
 mod fingerprint;
+mod flow;
 mod flowchart;
 mod form;
 mod form_error;
@@ -343,6 +344,7 @@ pub use self::{
     definition::{CompositeTool, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
     finally::Finally,
+    flow::{FlowLabel, FlowPolicy, FlowViolation},
     flowchart::UnknownComposite,
     form_error::FormError,
     layer::CompositeLayer,

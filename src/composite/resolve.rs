@@ -1,7 +1,7 @@
 //! Looks up the tools that composites call in the tool list of the inner service, and derives the
 //! schemas of the composites from them.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
@@ -42,7 +42,8 @@ pub(super) struct Resolved {
 pub(super) enum Resolution {
     /// All required tools exist, so the composite can run.
     Available(Box<Available>),
-    /// A required tool is missing, so the composite is not listed and cannot run.
+    /// A required tool is missing, or the flow of data through the composite is forbidden. The
+    /// composite is not listed and cannot run.
     Missing,
 }
 
@@ -92,10 +93,18 @@ enum ArgumentSource {
 // === impl Resolved ===
 
 impl Resolved {
-    pub(super) fn new(program: &Program, tools: &Tools, warnings: &Warnings) -> Self {
+    /// Looks up the tools of all composites except those that are `forbidden`, which are not
+    /// available.
+    pub(super) fn new(
+        program: &Program,
+        tools: &Tools,
+        forbidden: &BTreeSet<usize>,
+        warnings: &Warnings,
+    ) -> Self {
         let mut composites: Vec<_> =
             program.composites.iter().map(|_| Resolution::Missing).collect();
-        for &at in &program.callees_first {
+        let allowed = program.callees_first.iter().filter(|at| !forbidden.contains(*at));
+        for &at in allowed {
             composites[at] = Resolution::new(&program.composites[at], tools, &composites, warnings);
         }
         Self { composites }

@@ -92,6 +92,7 @@ impl<S> Composite<S> {
             approved_tools: layer.approved_tools.clone(),
             state_room: layer.state.max_bytes(),
             limits: layer.limits,
+            flow: layer.flow.clone(),
         };
         let listing = Listing { program: layer.program.clone(), checks: Arc::new(checks) };
         let listing = Informed::with_catalogs(listing, inner, layer.catalogs.clone());

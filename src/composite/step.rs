@@ -66,6 +66,7 @@ pub struct Step {
     pub(crate) on_error: OnError,
     pub(crate) default_results: Option<Value>,
     pub(crate) finally: Option<Finally>,
+    pub(crate) allow_flow: Option<String>,
 }
 
 /// The action that a step performs.
@@ -328,6 +329,7 @@ impl Step {
             on_error: OnError::default(),
             default_results: None,
             finally: None,
+            allow_flow: None,
         }
     }
 
@@ -415,6 +417,17 @@ impl Step {
     #[must_use]
     pub const fn finally(mut self, finally: Finally) -> Self {
         self.finally = Some(finally);
+        self
+    }
+
+    /// Allows this step to use labeled data that [`CompositeLayer::check_flow`] would reject, for
+    /// example private data in the arguments of an egress tool. `reason` explains to readers of the
+    /// definition why this is safe, and must not be blank. The output of the step keeps its labels.
+    ///
+    /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
+    #[must_use]
+    pub fn allow_flow(mut self, reason: impl Into<String>) -> Self {
+        self.allow_flow = Some(reason.into());
         self
     }
 }

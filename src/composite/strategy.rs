@@ -105,6 +105,7 @@ pub struct Target {
     pub(crate) timeout: Duration,
     pub(crate) optional: bool,
     pub(crate) retry: Option<Retry>,
+    pub(crate) allow_flow: Option<String>,
 }
 
 /// The rule that determines whether a fan-out succeeds.
@@ -359,7 +360,8 @@ impl Target {
     /// Creates a target from a tool call. The call must not be configured to parse its result as
     /// JSON.
     pub(crate) const fn of(call: ToolCall) -> Self {
-        Self { id: None, call, timeout: TARGET_TIMEOUT, optional: false, retry: None }
+        let timeout = TARGET_TIMEOUT;
+        Self { id: None, call, timeout, optional: false, retry: None, allow_flow: None }
     }
 
     /// Sets the id of the target. The result uses it as the name of the target's branch. Defaults
@@ -406,6 +408,16 @@ impl Target {
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.optional = optional;
+        self
+    }
+
+    /// Allows this target to use labeled data that [`CompositeLayer::check_flow`] would reject,
+    /// and gives the reason. See [`Step::allow_flow`](super::Step::allow_flow).
+    ///
+    /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
+    #[must_use]
+    pub fn allow_flow(mut self, reason: impl Into<String>) -> Self {
+        self.allow_flow = Some(reason.into());
         self
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 
 pub use super::action::OnRefusal;
-pub(crate) use super::action::{Action, EarlyEnd, Elicitation, EndForm, Switch};
+pub(crate) use super::action::{Action, EarlyEnd, Elicitation, EndForm, PossibleCall, Switch};
 pub(crate) use super::branches::SpawnHint;
 pub(crate) use super::call_site::{Arguments, CallSite, Parse};
 pub(crate) use super::finally::Finally;

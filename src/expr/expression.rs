@@ -176,6 +176,25 @@ impl Expression {
         self.0.has_secrets()
     }
 
+    /// Returns the places of all references to secret variables, each with the reference as
+    /// written.
+    pub(crate) fn secrets(&self) -> Vec<(Vec<PathSegment>, &str)> {
+        let mut secrets = Vec::new();
+        self.0.secrets(&mut Vec::new(), &mut secrets);
+        secrets
+    }
+
+    /// Returns the references whose values the evaluated expression always contains unchanged, if
+    /// the expression is a text. Filtered values are omitted, and so are values that a template
+    /// inserts only under a condition.
+    pub(crate) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
+        match &self.0 {
+            Node::Reference(reference) => vec![(reference.root(), reference.path())],
+            Node::Template(template) => template.shown(),
+            Node::Literal(_) | Node::Variable(_) | Node::Array(_) | Node::Object(_) => Vec::new(),
+        }
+    }
+
     /// Returns a copy of `value`, to which this expression was evaluated. Members that contain
     /// secret variables are replaced by `…`.
     pub(crate) fn without_secrets(&self, value: &Map<String, Value>) -> Map<String, Value> {
@@ -439,6 +458,38 @@ impl Node {
                 for (key, node) in nodes {
                     place.push(PathSegment::Key(key.clone()));
                     node.collect(place, uses);
+                    place.pop();
+                }
+            }
+        }
+    }
+
+    fn secrets<'e>(
+        &'e self,
+        place: &mut Vec<PathSegment>,
+        secrets: &mut Vec<(Vec<PathSegment>, &'e str)>,
+    ) {
+        match self {
+            Self::Literal(_) | Self::Reference(_) => (),
+            Self::Variable(variable) => {
+                if variable.is_secret() {
+                    secrets.push((place.clone(), variable.written()));
+                }
+            }
+            Self::Template(template) => {
+                secrets.extend(template.secrets().map(|text| (place.clone(), text)));
+            }
+            Self::Array(nodes) => {
+                for (index, node) in nodes.iter().enumerate() {
+                    place.push(PathSegment::Index(index));
+                    node.secrets(place, secrets);
+                    place.pop();
+                }
+            }
+            Self::Object(nodes) => {
+                for (key, node) in nodes {
+                    place.push(PathSegment::Key(key.clone()));
+                    node.secrets(place, secrets);
                     place.pop();
                 }
             }

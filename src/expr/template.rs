@@ -174,6 +174,33 @@ impl Template {
         self.0.has_secrets
     }
 
+    /// Returns the references to secret variables, as written.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let codes = self.0.content.codes().into_iter();
+        let paths = codes.flat_map(|(code, _)| &code.paths);
+        paths.filter(|path| path.is_secret()).map(|path| &*path.text)
+    }
+
+    /// Returns the references whose values the evaluated template always contains unchanged.
+    pub(super) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
+        let codes: Vec<&Written> = match &self.0.content {
+            Content::Expression(code) => vec![code],
+            Content::Text(nodes) => {
+                let outputs = nodes.iter().filter_map(|node| match node {
+                    Node::Output(code) => Some(code),
+                    Node::Text(_) | Node::If { .. } | Node::For { .. } => None,
+                });
+                outputs.collect()
+            }
+        };
+        let bare = codes.into_iter().filter(|code| code.is_bare());
+        let paths = bare.filter_map(|code| match &*code.paths {
+            [Path { start: Start::Root(root), segments, .. }] => Some((*root, &**segments)),
+            _ => None,
+        });
+        paths.collect()
+    }
+
     /// Returns all references in the template, in the order in which they are written.
     pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
         self.0.uses.iter()
@@ -214,9 +241,7 @@ impl Content {
     }
 
     fn has_secrets(&self) -> bool {
-        let codes = self.codes();
-        let mut paths = codes.iter().flat_map(|(code, _)| &code.paths);
-        paths.any(|path| matches!(&path.start, Start::Variable(variable) if variable.is_secret()))
+        self.codes().iter().flat_map(|(code, _)| &code.paths).any(Path::is_secret)
     }
 
     fn uses(&self) -> Vec<TemplateUse> {

@@ -33,6 +33,7 @@ mod fan_out;
 mod faults;
 mod filter;
 mod floors;
+mod flow;
 mod forms;
 mod from_fn;
 mod functions;

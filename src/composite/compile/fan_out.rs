@@ -124,6 +124,7 @@ fn step(
 ) -> Step {
     at.not_blank("tool", &target.call.tool);
     at.not_zero("timeout", target.timeout.is_zero());
+    at.not_blank_if_set("allow_flow", target.allow_flow.as_deref());
     let arguments = arguments::compile(target.call.arguments.as_ref(), Arguments::Input, names, at);
     Step {
         id,

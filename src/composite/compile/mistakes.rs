@@ -93,6 +93,13 @@ impl DefinitionPath<'_> {
         }
     }
 
+    /// Adds an error if the optional text of `key` is set and blank.
+    pub(super) fn not_blank_if_set(&mut self, key: &'static str, text: Option<&str>) {
+        if let Some(text) = text {
+            self.not_blank(key, text);
+        }
+    }
+
     /// Adds an error if the value of `key` is zero.
     pub(super) fn not_zero(&mut self, key: &'static str, is_zero: bool) {
         if is_zero {

@@ -182,6 +182,7 @@ impl<'c> Steps<'c> {
     fn step(&mut self, index: usize, step: &'c Step, at: &mut DefinitionPath<'_>) -> plan::Step {
         let names = self.names(Some(index));
         at.not_zero("timeout", step.timeout.is_some_and(|timeout| timeout.is_zero()));
+        at.not_blank_if_set("allow_flow", step.allow_flow.as_deref());
         let condition = step
             .condition
             .as_deref()

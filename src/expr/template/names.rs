@@ -77,6 +77,11 @@ const LOOP: [(&str, LoopField); 7] = [
 // === impl Path ===
 
 impl Path {
+    /// Returns `true` if the path starts at a secret variable.
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(&self.start, Start::Variable(variable) if variable.is_secret())
+    }
+
     /// Returns a description of the type of the value at this path. Returns `None` if the type can
     /// vary between runs.
     pub(super) fn kind(&self) -> Option<&'static str> {

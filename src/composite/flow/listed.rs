@@ -1,0 +1,56 @@
+//! Checks the flows of composites whenever the tools that they call are listed.
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{composites::check, policy::FlowPolicy};
+use crate::{
+    catalog::Tools,
+    composite::{compile::Program, error::Segment},
+    warnings::Warnings,
+};
+
+/// A policy for the flows of composites, which is checked whenever tools are listed.
+pub(in crate::composite) struct ListedFlows {
+    policy: FlowPolicy,
+    /// Converts the name of a tool to its name in the policy.
+    original: Box<dyn Fn(&str) -> String + Send + Sync>,
+}
+
+// === impl ListedFlows ===
+
+impl ListedFlows {
+    pub(in crate::composite) fn new(
+        policy: FlowPolicy,
+        original: impl Fn(&str) -> String + Send + Sync + 'static,
+    ) -> Self {
+        Self { policy, original: Box::new(original) }
+    }
+
+    /// Returns the indexes of the composites that the policy forbids. Logs a warning for each
+    /// forbidden flow.
+    pub(in crate::composite) fn forbidden(
+        &self,
+        program: &Program,
+        tools: &Tools,
+        warnings: &Warnings,
+    ) -> BTreeSet<usize> {
+        let labels = |name: &str| {
+            let annotations = tools.get(name).and_then(|tool| tool.annotations.as_ref());
+            self.policy.labels_of_listed(&(self.original)(name), annotations)
+        };
+        let mut forbidden = BTreeSet::new();
+        for violation in check(program, &labels).violations {
+            warnings.warn(format_args!("not listed: {violation}"));
+            if let Some(Segment::Index(composite)) = violation.path().first() {
+                forbidden.insert(*composite);
+            }
+        }
+        forbidden
+    }
+}
+
+impl fmt::Debug for ListedFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListedFlows").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

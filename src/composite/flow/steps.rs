@@ -1,0 +1,459 @@
+//! Computes the labels of the steps of one composite, and finds the steps that use labeled data
+//! although this is forbidden.
+
+use std::sync::Arc;
+
+use super::{
+    approval::{Approval, approvals},
+    policy::FlowLabel,
+    rule::Rule,
+    summary::Summary,
+    taint::{Hop, Taint},
+    violation::{FlowReport, FlowViolation},
+};
+use crate::{
+    composite::{
+        compile::{Compiled, Program, ResultForm},
+        definition::CompositeTool,
+        error::Segment,
+        strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Workflow},
+    },
+    engine::plan::{Action, LoopKind, LoopPlan, OnFailure, RunOutput, Step, StepSet, Stop},
+    expr::{Field, PathSegment, Root, Use},
+};
+
+/// The flows of data through one composite.
+pub(super) struct Flows<'p> {
+    program: &'p Program,
+    /// The index of the composite.
+    at: usize,
+    pub(super) compiled: &'p Compiled,
+    /// The summaries of the composites that this composite calls.
+    pub(super) summaries: &'p [Summary],
+    /// Returns the labels of a tool.
+    pub(super) labels: &'p dyn Fn(&str) -> Vec<FlowLabel>,
+    /// For each step, whether its definition allows forbidden flows.
+    allowed: Vec<bool>,
+    approvals: Vec<Approval<'p>>,
+    steps: Vec<StepTaint>,
+    /// For each step, the labels of the data that decides whether the run ends before the step.
+    guards: Vec<Taint>,
+    /// The findings. `None` while the labels are incomplete.
+    findings: Option<Findings>,
+}
+
+/// The labels of a step.
+#[derive(Default)]
+pub(super) struct StepTaint {
+    /// The labels of the output if the step completes.
+    pub(super) done: Taint,
+    /// The labels of the record of the step, such as its error, also if the step fails.
+    pub(super) any: Taint,
+    /// The labels of the data that decides whether the step runs.
+    pub(super) runs: Taint,
+}
+
+/// The findings of the analysis of a composite.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub(super) summary: Summary,
+    violations: Vec<FlowViolation>,
+    /// The steps whose exceptions allow something that is otherwise forbidden.
+    exempted: StepSet,
+}
+
+/// A place in a step that uses data, with the rule that applies there.
+pub(super) struct Place<'a> {
+    pub(super) step: usize,
+    /// The path within the definition of the step.
+    pub(super) path: &'a [PathSegment],
+    pub(super) rule: Rule,
+    /// The last places on the path of the data.
+    pub(super) ends: &'a [Hop],
+}
+
+// === impl Flows ===
+
+impl<'p> Flows<'p> {
+    pub(super) fn new(
+        program: &'p Program,
+        at: usize,
+        summaries: &'p [Summary],
+        labels: &'p dyn Fn(&str) -> Vec<FlowLabel>,
+    ) -> Self {
+        let compiled = &program.composites[at];
+        let steps = compiled.plan.steps();
+        Self {
+            program,
+            at,
+            compiled,
+            summaries,
+            labels,
+            allowed: allowed(program.definition(at)),
+            approvals: approvals(&compiled.plan),
+            steps: steps.iter().map(|_| StepTaint::default()).collect(),
+            guards: steps.iter().map(|_| Taint::default()).collect(),
+            findings: None,
+        }
+    }
+
+    /// Computes the labels, and then checks all uses of labeled data.
+    pub(super) fn check(mut self) -> (Summary, FlowReport) {
+        // Labels are only added, so this loop ends. It is repeated because a step can read any
+        // other step, and because a stop affects the steps before it in the definition, too.
+        while self.update() {}
+        self.findings = Some(Findings::default());
+        for step in 0..self.steps.len() {
+            self.step(step);
+        }
+        let (result, outcome) = (self.result(), self.outcome());
+        let Findings { mut summary, violations, exempted } =
+            self.findings.take().unwrap_or_default();
+        (summary.result, summary.outcome) = (result, outcome);
+        let steps = 0..self.steps.len();
+        let unused = steps.filter(|&step| self.allowed[step] && !exempted.contains(step));
+        let remarks = unused.map(|step| self.remark(step)).collect();
+        (summary, FlowReport { violations, remarks })
+    }
+
+    /// Returns the remark that the exception of a step allows nothing.
+    fn remark(&self, step: usize) -> String {
+        let (name, place) = (&self.compiled.name, self.place(step));
+        format!("composite `{name}`: {place} needs no `allow_flow`: its data is not forbidden")
+    }
+
+    /// Computes the labels of all steps once. Returns `true` if a label was added.
+    fn update(&mut self) -> bool {
+        let mut is_changed = false;
+        for step in 0..self.steps.len() {
+            let new = self.step(step);
+            let old = &mut self.steps[step];
+            for (old, new) in
+                [(&mut old.done, &new.done), (&mut old.any, &new.any), (&mut old.runs, &new.runs)]
+            {
+                is_changed |= !old.covers(new);
+                old.join(new);
+            }
+        }
+        for step in 0..self.steps.len() {
+            let guard = self.guard(step);
+            is_changed |= !self.guards[step].covers(&guard);
+            self.guards[step].join(&guard);
+        }
+        is_changed
+    }
+
+    /// Returns the labels of the data that decides whether a stop, or a question that the user
+    /// declines, ends the run before this step has finished.
+    fn guard(&self, step: usize) -> Taint {
+        let mut guard = Taint::default();
+        for (index, other) in self.compiled.plan.steps().iter().enumerate() {
+            let ends_run = other.action.as_early_end().is_some() || other.action.may_skip_rest();
+            if ends_run && !self.compiled.plan.with_dependents(step).contains(index) {
+                guard.join(&self.steps[index].runs);
+            }
+        }
+        guard
+    }
+
+    /// Returns the labels of the outcomes that decide whether a call is made: those of the other
+    /// targets of a race or fallback, and those of the other elements of a loop that ends at the
+    /// first success.
+    pub(super) fn rivals(&self, step: usize) -> Taint {
+        let plan = &self.compiled.plan;
+        let mut rivals = Taint::default();
+        let each = plan.steps()[step].action.as_loop();
+        if each.is_some_and(LoopPlan::ends_at_success) {
+            rivals.join(&self.steps[step].any);
+        }
+        if plan.stop == Stop::FirstSuccess {
+            let is_sequential = plan.concurrency <= 1;
+            for (index, other) in self.steps.iter().enumerate() {
+                if index < step || index > step && !is_sequential {
+                    rivals.join(&other.any);
+                }
+            }
+        }
+        rivals
+    }
+
+    /// Computes the labels of a step. Reports forbidden uses, if the labels are complete.
+    fn step(&mut self, index: usize) -> StepTaint {
+        let compiled = self.compiled;
+        let step = &compiled.plan.steps()[index];
+        let mut runs = self.rivals(index);
+        if let Some(condition) = &step.condition {
+            let path = ["condition".into()];
+            let place = (&path[..], Rule::Condition, "condition");
+            runs.join(&self.decision(index, &condition.uses(), None, place));
+        }
+        let (mut done, mut any) = match &step.action {
+            Action::Call(_) | Action::Loop(_) | Action::Switch(_) => self.calls(index, step, &runs),
+            Action::Elicit(ask) => {
+                let done = self.computed(index, &ask.form.uses(), "answer");
+                // The step fails if the message cannot be evaluated.
+                let mut any = self.computed(index, &ask.message.uses(), "question");
+                any.join(&done);
+                (done, any)
+            }
+            Action::Value(value) => {
+                let value = self.computed(index, &value.uses(), "value");
+                (value.clone(), value)
+            }
+            Action::Stop(end) => {
+                let result = self.computed(index, &end.result.uses(), "result");
+                (result.clone(), result)
+            }
+        };
+        done.join(&runs);
+        any.join(&runs);
+        StepTaint { done, any, runs }
+    }
+
+    /// Computes the labels of a step that can call tools.
+    fn calls(&mut self, index: usize, step: &Step, runs: &Taint) -> (Taint, Taint) {
+        let (mut done, mut any) = (Taint::default(), Taint::default());
+        let mut runs = runs.clone();
+        let mut item = None;
+        match step.action.as_loop().map(|each| &each.kind) {
+            Some(LoopKind::ForEach { collection, .. }) => {
+                let path = ["collection".into()];
+                let place = (&path[..], Rule::Collection, "collection");
+                let elements = self.decision(index, &collection.uses(), None, place);
+                runs.join(&elements);
+                item = Some(elements);
+            }
+            Some(LoopKind::Repeat(repeat)) => {
+                let path = ["until".into()];
+                let place = (&path[..], Rule::Until, "until");
+                // The output of the previous iteration.
+                let last = self.steps[index].any.clone();
+                runs.join(&self.decision(index, &repeat.until.uses(), Some(&last), place));
+                item = Some(last);
+            }
+            None => (),
+        }
+        for call in step.action.calls() {
+            if let Some(when) = call.when {
+                let path = [&call.path[..], &["when".into()]].concat();
+                let place = (&path[..], Rule::Switch, "case");
+                runs.join(&self.decision(index, &when.uses(), None, place));
+            }
+            let called = self.call(index, &call, &runs, item.as_ref());
+            done.join(&called.done);
+            any.join(&called.any);
+        }
+        for taint in [&mut done, &mut any] {
+            taint.join(&runs);
+        }
+        (done, any)
+    }
+
+    /// Returns the labels of references that decide what a step does.
+    fn decision(
+        &mut self,
+        step: usize,
+        uses: &[Use<'_>],
+        item: Option<&Taint>,
+        (path, rule, what): (&[PathSegment], Rule, &str),
+    ) -> Taint {
+        let hop = self.hop(step, what.to_owned());
+        let mut all = Taint::default();
+        for used in uses {
+            let taint = self.taint_of(step, used, item);
+            let path = [path, &used.place].concat();
+            self.check_use(&taint, &Place { step, path: &path, rule, ends: &[hop.clone()] });
+            all.join(&taint.through(&hop));
+        }
+        all
+    }
+
+    /// Returns the labels of a step that only evaluates an expression.
+    fn computed(&self, step: usize, uses: &[Use<'_>], what: &str) -> Taint {
+        let hop = self.hop(step, what.to_owned());
+        let mut all = Taint::default();
+        for used in uses {
+            all.join(&self.taint_of(step, used, None).through(&hop));
+        }
+        all
+    }
+
+    /// Returns the labels of a reference in a step. `item` contains the labels of the elements if
+    /// the reference is in a loop.
+    pub(super) fn taint_of(&self, step: usize, used: &Use<'_>, item: Option<&Taint>) -> Taint {
+        if self.approvals.iter().any(|approval| approval.covers(step, used)) {
+            return Taint::default();
+        }
+        let mut taint = self.read(used, item);
+        let is_final = self.compiled.plan.steps()[step].is_final();
+        if is_final && matches!(used.root, Root::Step { .. }) {
+            // A finally step runs although the run may have ended before or during any other step.
+            // So the record of each step can depend on all of them.
+            taint.join(&self.outcome());
+        }
+        taint
+    }
+
+    /// Returns the labels of a reference without an approval.
+    fn read(&self, used: &Use<'_>, item: Option<&Taint>) -> Taint {
+        match used.root {
+            Root::Input => {
+                let input: Option<Arc<str>> = used.property().map(Into::into);
+                Taint::of_input(input, &self.hop_to(format!("`{}`", used.text)))
+            }
+            Root::Step { step, field } => self.record(step, field, used.path).clone(),
+            Root::Item => item
+                .cloned()
+                .unwrap_or_else(|| Taint::unknown(&self.hop_to(format!("`{}`", used.text)))),
+            Root::Index | Root::WorkflowId | Root::WorkflowName | Root::WorkflowStartedAt => {
+                Taint::default()
+            }
+        }
+    }
+
+    /// Returns the labels of a field in the record of a step.
+    fn record(&self, index: usize, field: Field, path: &[PathSegment]) -> &Taint {
+        let step = &self.compiled.plan.steps()[index];
+        let taint = &self.steps[index];
+        match field {
+            Field::Status | Field::Error => &taint.any,
+            _ if step.on_failure == OnFailure::Continue => &taint.any,
+            // The person decides whether to accept a question.
+            Field::Output if step.action.as_elicitation().is_some() && is_action(path) => {
+                &taint.runs
+            }
+            Field::Output | Field::Content | Field::Blocks | Field::Text => &taint.done,
+        }
+    }
+
+    /// Returns the labels of the result of a successful run.
+    fn result(&self) -> Taint {
+        let plan = &self.compiled.plan;
+        let mut result = Taint::default();
+        for (index, step) in plan.steps().iter().enumerate() {
+            if plan.is_stop(index) || step.action.may_skip_rest() {
+                result.join(&self.steps[index].done);
+            }
+            // The result has a text about a finally step that has failed.
+            if step.is_final() {
+                result.join(&self.steps[index].any);
+            }
+        }
+        match &plan.answer {
+            RunOutput::Output(output) => {
+                for used in output.uses() {
+                    result.join(&self.read(&used, None));
+                }
+            }
+            RunOutput::Last => {
+                let ends_early = plan.may_end_early() || self.compiled.may_be_partial();
+                for (index, step) in plan.steps().iter().enumerate().rev() {
+                    result.join(self.record(index, Field::Output, &[]));
+                    if !ends_early && !step.may_be_skipped() {
+                        break;
+                    }
+                }
+            }
+            RunOutput::Outcomes => result.join(&self.outcome()),
+        }
+        if self.compiled.may_be_partial() {
+            result.join(&self.outcome());
+        }
+        result
+    }
+
+    /// Returns the labels of the result of any run.
+    fn outcome(&self) -> Taint {
+        let mut outcome = Taint::default();
+        self.steps.iter().for_each(|step| outcome.join(&step.any));
+        outcome
+    }
+
+    /// Reports data with a forbidden label. A symbolic label becomes a restriction of the
+    /// composite's input.
+    pub(super) fn check_use(&mut self, taint: &Taint, place: &Place<'_>) {
+        let Place { step, path, rule, ends } = *place;
+        let list = self.list();
+        let Some(findings) = &mut self.findings else { return };
+        if self.allowed[step] {
+            if taint.get(rule.source()).is_some() || taint.inputs().next().is_some() {
+                findings.exempted.insert(step);
+            }
+            return;
+        }
+        if let Some(trace) = taint.get(rule.source()) {
+            let start: [Segment; 3] = [self.at.into(), list.into(), step.into()];
+            let path = [&start[..], path].concat();
+            let is_known = |other: &FlowViolation| other.path == path && other.rule == rule;
+            if !findings.violations.iter().any(is_known) {
+                let hops = [&trace.hops()[..], ends].concat();
+                let name = &self.compiled.name;
+                findings.violations.push(FlowViolation::new(name, path, rule, &hops));
+            }
+        }
+        for (input, trace) in taint.inputs() {
+            // The path begins with the input, which the caller replaces by the source of its
+            // argument.
+            let inner = trace.hops().split_off(1);
+            findings.summary.add_sink(input, rule, [&inner[..], ends].concat());
+        }
+    }
+
+    /// Returns the summary to which the current step is added. Returns `None` while the labels are
+    /// incomplete.
+    pub(super) fn summary(&mut self) -> Option<&mut Summary> {
+        self.findings.as_mut().map(|findings| &mut findings.summary)
+    }
+
+    pub(super) fn guard_of(&self, step: usize) -> &Taint {
+        &self.guards[step]
+    }
+
+    /// Returns the name of another composite.
+    pub(super) fn name_of(&self, composite: usize) -> &str {
+        &self.program.composites[composite].name
+    }
+
+    /// Returns a place in a step.
+    pub(super) fn hop(&self, step: usize, what: String) -> Hop {
+        Hop { place: Some(self.place(step)), ..self.hop_to(what) }
+    }
+
+    /// Returns the name of a step for messages.
+    fn place(&self, step: usize) -> String {
+        let kind = if self.list() == "targets" { "target" } else { "step" };
+        format!("{kind} `{}`", self.compiled.plan.steps()[step].id)
+    }
+
+    /// Returns a place in this composite that belongs to no step.
+    pub(super) fn hop_to(&self, what: String) -> Hop {
+        Hop { composite: self.compiled.name.clone(), what, place: None }
+    }
+
+    /// Returns the key of the list of steps in the definition.
+    const fn list(&self) -> &'static str {
+        match self.compiled.answer {
+            ResultForm::Steps { .. } => "steps",
+            ResultForm::Branches { .. } | ResultForm::Winner => "targets",
+        }
+    }
+}
+
+/// Returns whether each step or target of a composite allows forbidden flows.
+fn allowed(definition: &CompositeTool) -> Vec<bool> {
+    match &definition.strategy {
+        Strategy::FanOut(FanOut { targets, .. })
+        | Strategy::Race(Race { targets, .. })
+        | Strategy::Fallback(Fallback { targets }) => {
+            targets.iter().map(|target| target.allow_flow.is_some()).collect()
+        }
+        Strategy::Pipeline(Pipeline { steps, .. }) | Strategy::Workflow(Workflow { steps, .. }) => {
+            steps.iter().map(|step| step.allow_flow.is_some()).collect()
+        }
+    }
+}
+
+/// Returns `true` if the path in the output of a question leads to the action of the person.
+fn is_action(path: &[PathSegment]) -> bool {
+    matches!(path.first(), Some(PathSegment::Key(key)) if key == "action")
+}

@@ -1,0 +1,75 @@
+//! Violations of a policy.
+
+use std::fmt;
+
+use super::{rule::Rule, taint::Hop};
+use crate::composite::error::{DisplayPath, Segment};
+
+/// A use of labeled data that a [`FlowPolicy`](super::FlowPolicy) forbids.
+///
+/// `Display` prints the composite, the place in its definition, and the path of the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowViolation {
+    composite: String,
+    pub(super) path: Vec<Segment>,
+    pub(super) rule: Rule,
+    trace: Vec<String>,
+}
+
+/// The result of checking the composites of a layer.
+#[derive(Debug, Default)]
+pub(crate) struct FlowReport {
+    /// The violations, in the order of the definitions.
+    pub(crate) violations: Vec<FlowViolation>,
+    /// Remarks on exceptions that allow nothing.
+    pub(crate) remarks: Vec<String>,
+}
+
+// === impl FlowViolation ===
+
+impl FlowViolation {
+    pub(super) fn new(composite: &str, path: Vec<Segment>, rule: Rule, hops: &[Hop]) -> Self {
+        let mut trace: Vec<_> = hops.iter().map(|hop| hop.described(composite)).collect();
+        trace.dedup();
+        Self { composite: composite.to_owned(), path, rule, trace }
+    }
+
+    /// Returns the name of the composite that uses the data.
+    #[must_use]
+    pub fn composite(&self) -> &str {
+        &self.composite
+    }
+
+    /// Returns the path of the place in the list of definitions at which the data is used. The
+    /// first segment is the index of the composite. See
+    /// [`DefinitionError::path`](crate::composite::DefinitionError::path).
+    #[must_use]
+    pub fn path(&self) -> &[Segment] {
+        &self.path
+    }
+
+    /// Returns the path of the data: the tool that returned it, the steps that computed other data
+    /// from it, and the place at which it must not be used.
+    #[must_use]
+    pub fn trace(&self) -> &[String] {
+        &self.trace
+    }
+
+    /// Returns the description of the violation without its place in the definition.
+    #[must_use]
+    pub fn message(&self) -> String {
+        format!(
+            "{}: {}; remove this use, let a person approve the value first, or set `allow_flow` \
+             to the reason why it is safe",
+            self.rule.violated(),
+            self.trace.join(" → "),
+        )
+    }
+}
+
+impl fmt::Display for FlowViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = DisplayPath(self.path.get(1..).unwrap_or_default());
+        write!(f, "composite `{}` at `{path}`: {}", self.composite, self.message())
+    }
+}

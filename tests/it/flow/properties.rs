@@ -1,0 +1,349 @@
+//! The guarantees of the check, in runs of random composites.
+//!
+//! The results of a source are changed at random. If the check accepts the composites, the sink
+//! must receive the same calls as before. Runs in which a composite fails are not compared: a
+//! failure ends a run, and so prevents calls.
+
+use std::{
+    cell::Cell,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use mcp_composite::{
+    composite::{
+        Action, Case, CompositeLayer, CompositeTool, ComputedValue, Fallback, FanOut, FlowLabel,
+        FlowPolicy, ForEach, JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Race,
+        Step, Stop, Strategy as CompositeStrategy, Success, Switch, Target, ToolCall, Workflow,
+    },
+    pattern::Selection,
+    testing::RecordedCall,
+};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::scripted::{Answer, Server, call};
+
+/// The tools that steps call. `secret` and `page` are sources, `send` and `drop` are sinks.
+const TOOLS: [&str; 5] = ["secret", "page", "plain", "send", "drop"];
+/// The composite that the other one can call as a tool.
+const INNER: &str = "inner";
+/// The number of random composites.
+const CASES: u32 = 3000;
+
+/// A random reference to data of a run.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    /// Selects an earlier step, or the input.
+    from: usize,
+    form: usize,
+}
+
+/// A random step or target.
+#[derive(Clone, Debug)]
+struct Draft {
+    kind: usize,
+    tools: [usize; 2],
+    arguments: Vec<Read>,
+    condition: Option<Read>,
+    continues: bool,
+    has_default: bool,
+}
+
+/// A random composite.
+#[derive(Clone, Debug)]
+struct Composite {
+    strategy: usize,
+    steps: Vec<Draft>,
+    output: Option<Read>,
+}
+
+/// Builds the definition of a composite.
+struct Builder {
+    /// The steps that expressions can read.
+    readable: Vec<String>,
+    has_inner: bool,
+    is_pipeline: bool,
+}
+
+fn read() -> impl Strategy<Value = Read> {
+    (0..6_usize, 0..9_usize).prop_map(|(from, form)| Read { from, form })
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let kind = prop_oneof![6 => Just(0_usize), 4 => 1..5_usize];
+    let condition = proptest::option::weighted(0.25, read());
+    let flags = (proptest::bool::weighted(0.4), any::<bool>());
+    (kind, [0..6_usize, 0..6_usize], vec(read(), 0..3), condition, flags).prop_map(
+        |(kind, tools, arguments, condition, (continues, has_default))| Draft {
+            kind,
+            tools,
+            arguments,
+            condition,
+            continues,
+            has_default,
+        },
+    )
+}
+
+fn composite() -> impl Strategy<Value = Composite> {
+    let strategy = prop_oneof![3 => Just(0_usize), 3 => Just(1_usize), 2 => 2..5_usize];
+    (strategy, vec(draft(), 1..6), proptest::option::of(read()))
+        .prop_map(|(strategy, steps, output)| Composite { strategy, steps, output })
+}
+
+// === impl Builder ===
+
+impl Builder {
+    fn expression(&self, Read { from, form }: Read) -> String {
+        let Some(step) = self.readable.get(from) else {
+            return match form % 3 {
+                0 => "constant".to_owned(),
+                1 => "$input.a?".to_owned(),
+                _ => "{{ input.b | default('none') }}".to_owned(),
+            };
+        };
+        let output = format!("steps.{step}.output");
+        match form {
+            0 => format!("${output}?"),
+            1 => format!("${output}.text?"),
+            2 => format!("n{{{{ {output}.n | default(0) }}}}"),
+            3 => format!("{{% if {output}.ok | default(false) %}}a{{% else %}}b{{% endif %}}"),
+            4 => format!("$steps.{step}.status"),
+            5 => format!("{{{{ steps.{step}.error | tojson }}}}"),
+            6 => format!("{{{{ {output}.rows | default([]) | length }}}}"),
+            7 => format!("{{% for n in {output}.rows | default([]) %}}{{{{ n }}}},{{% endfor %}}"),
+            _ => format!("$steps.{step}.content?"),
+        }
+    }
+
+    fn condition(&self, Read { from, form }: Read) -> String {
+        match (self.readable.get(from), form % 3) {
+            (None, 0) => "input.yes | default(true)".to_owned(),
+            (None, _) => "input.a | default('') | string == 'x'".to_owned(),
+            (Some(step), 0) => format!("steps.{step}.status == 'completed'"),
+            (Some(step), _) => format!("steps.{step}.output.ok | default(false)"),
+        }
+    }
+
+    fn tool(&self, tool: usize) -> &'static str {
+        TOOLS.get(tool).copied().unwrap_or(if self.has_inner { INNER } else { TOOLS[2] })
+    }
+
+    fn arguments(&self, draft: &Draft) -> Value {
+        let arguments = draft.arguments.iter().zip(["a", "b"]);
+        arguments
+            .map(|(read, name)| (name.to_owned(), self.expression(*read).into()))
+            .collect::<serde_json::Map<_, Value>>()
+            .into()
+    }
+
+    fn action(&self, draft: &Draft) -> Action {
+        let first = draft.arguments.first().copied().unwrap_or(Read { from: 9, form: 0 });
+        let call = |tool: usize| {
+            ToolCall::new(self.tool(draft.tools[tool])).arguments(self.arguments(draft))
+        };
+        match draft.kind {
+            1 => {
+                let rows = match self.readable.get(first.from) {
+                    Some(step) => format!("{{{{ steps.{step}.output.rows | default([]) }}}}"),
+                    None => "[1, 2]".to_owned(),
+                };
+                let arguments = json!({ "a": "$item", "b": self.expression(first) });
+                let tool = ToolCall::new(self.tool(draft.tools[0])).arguments(arguments);
+                ForEach::new(json!(rows), tool).into()
+            }
+            2 => {
+                let case = Case::new(self.condition(first), call(0));
+                let default = match draft.has_default {
+                    true => Otherwise::Call(call(1)),
+                    false => Otherwise::Skip,
+                };
+                Switch::new([case], default).into()
+            }
+            3 => ComputedValue::new(self.expression(first)).into(),
+            // A stop in a workflow cancels steps that have made their calls or not, depending on
+            // the time.
+            4 if self.is_pipeline && draft.condition.is_some() => {
+                Stop::message(self.expression(first)).into()
+            }
+            _ => call(0).into(),
+        }
+    }
+
+    fn step(&mut self, index: usize, draft: &Draft) -> Step {
+        let id = format!("s{index}");
+        let action = self.action(draft);
+        let is_stop = matches!(action, Action::Stop(_));
+        let mut step = Step::new(id.clone(), action);
+        if let Some(read) = draft.condition {
+            step = step.condition(self.condition(read));
+        }
+        // A failure of the inner composite fails the outer one, too.
+        let calls_inner = draft.tools.iter().any(|tool| self.tool(*tool) == INNER);
+        let continues = draft.continues && !calls_inner;
+        if is_stop {
+            return step;
+        }
+        if continues {
+            step = step.on_error(OnError::Continue);
+        }
+        if draft.has_default && (continues || draft.condition.is_some()) {
+            let output = json!({ "n": 7, "ok": true, "rows": [7], "text": "default" });
+            step = step.default_results(output);
+        }
+        self.readable.push(id);
+        step
+    }
+
+    fn targets(&self, composite: &Composite) -> Vec<Target> {
+        let target = |(index, draft): (usize, &Draft)| {
+            let target = Target::new(TOOLS[draft.tools[0] % 5]).id(format!("t{index}"));
+            if draft.continues { target } else { target.arguments(self.arguments(draft)) }
+        };
+        composite.steps.iter().enumerate().map(target).collect()
+    }
+
+    fn steps(&mut self, composite: &Composite) -> (Vec<Step>, Option<Output>) {
+        let drafts = composite.steps.iter().enumerate();
+        let steps = drafts.map(|(index, draft)| self.step(index, draft)).collect();
+        let output = composite.output.map(|read| {
+            let text = OutputProperty::new(JsonType::String, self.expression(read));
+            Output::new().property("text", text.description("A text").default(json!("")))
+        });
+        (steps, output)
+    }
+
+    fn strategy(&mut self, composite: &Composite) -> CompositeStrategy {
+        match composite.strategy {
+            0 => {
+                let (steps, output) = self.steps(composite);
+                output.into_iter().fold(Pipeline::new(steps), Pipeline::output).into()
+            }
+            1 => {
+                let (steps, output) = self.steps(composite);
+                output.into_iter().fold(Workflow::new(steps), Workflow::output).into()
+            }
+            2 => Fallback::new(self.targets(composite)).into(),
+            3 => Race::new(self.targets(composite)).into(),
+            _ => FanOut::new(self.targets(composite)).success(Success::Any).into(),
+        }
+    }
+}
+
+fn tool(name: &str, composite: &Composite, has_inner: bool) -> CompositeTool {
+    let is_pipeline = composite.strategy == 0;
+    let mut builder = Builder { readable: Vec::new(), has_inner, is_pipeline };
+    CompositeTool::new(name, "A random composite", builder.strategy(composite))
+}
+
+/// Returns a tool whose answer depends on the seed and on the arguments of the call, and that fails
+/// for some of them.
+fn answer(seed: u64) -> Answer {
+    Answer::from_fn(move |call: RecordedCall| {
+        let mut hasher = DefaultHasher::new();
+        (seed, call.tool(), call.arguments().to_string()).hash(&mut hasher);
+        let number = hasher.finish();
+        async move {
+            if number.is_multiple_of(9) {
+                return Answer::failure(format!("failure {}", number % 3));
+            }
+            Answer::structured(json!({
+                "n": number % 5,
+                "ok": (number >> 8).is_multiple_of(2),
+                "rows": (0..(number >> 16) % 3).collect::<Vec<_>>(),
+                "text": format!("text {}", (number >> 24) % 7),
+            }))
+        }
+    })
+}
+
+/// Runs the outer composite. Returns the calls of `sink`, or `None` if a composite fails.
+async fn calls(
+    layer: &CompositeLayer,
+    [secret, page]: [u64; 2],
+    sink: &str,
+) -> Option<Vec<String>> {
+    let server = Server::new()
+        .tool("secret", answer(secret))
+        .tool("page", answer(page))
+        .tool("plain", answer(0))
+        .tool("send", answer(0))
+        .tool("drop", answer(0));
+    let service = layer.layer(server.clone());
+    let request = call("outer", json!({ "a": "x", "b": 3, "yes": true }));
+    let reply = service.oneshot(request).await.unwrap();
+    let result = reply.tool_result()?;
+    if result.is_error == Some(true) {
+        return None;
+    }
+    let calls = server.calls().into_iter().filter(|call| call.tool() == sink);
+    let mut calls: Vec<_> = calls.map(|call| call.arguments().to_string()).collect();
+    calls.sort();
+    Some(calls)
+}
+
+fn block_on<R>(future: impl Future<Output = R>) -> R {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
+}
+
+/// How many composites of each kind were generated.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Accepted, with runs that call the sink.
+    compared: Cell<u32>,
+    /// Rejected, with runs that call the sink differently.
+    differed: Cell<u32>,
+}
+
+/// Checks random composites. `seeds` returns the seeds of both sources for a random number.
+fn check(source: &str, sink: &str, labels: [FlowLabel; 2], seeds: fn(u64) -> [u64; 2]) {
+    let tools = |name: &str| Selection::default().allow([name]).unwrap();
+    let policy =
+        FlowPolicy::new().label(tools(source), [labels[0]]).label(tools(sink), [labels[1]]);
+    let counts = Counts::default();
+    let add = |count: &Cell<u32>| count.set(count.get() + 1);
+    let config = Config { failure_persistence: None, ..Config::with_cases(CASES) };
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let cases = (composite(), composite(), vec(1_u64..1000, 6));
+    let checked = runner.run(&cases, |(inner, outer, numbers)| {
+        let tools = [tool(INNER, &inner, false), tool("outer", &outer, true)];
+        let Ok(layer) = CompositeLayer::new(tools) else { return Ok(()) };
+        let is_accepted = layer.check_flow(&policy).is_empty();
+        let runs: Vec<_> = block_on(async {
+            let mut runs = Vec::new();
+            for number in &numbers {
+                runs.extend(calls(&layer, seeds(*number), sink).await);
+            }
+            runs
+        });
+        let is_same = runs.iter().all(|run| *run == runs[0]);
+        prop_assert!(!is_accepted || is_same, "{runs:?} of {layer:?}");
+        if is_accepted && runs.len() > 1 && !runs[0].is_empty() {
+            add(&counts.compared);
+        }
+        if !is_same {
+            add(&counts.differed);
+        }
+        Ok(())
+    });
+    checked.unwrap();
+    // The test would be useless without both.
+    assert!(counts.compared.get() > 100 && counts.differed.get() > 100, "{counts:?}");
+}
+
+#[test]
+fn private_results_do_not_reach_egress_tools() {
+    check("secret", "send", [FlowLabel::Private, FlowLabel::Egress], |number| [number, 1]);
+}
+
+#[test]
+fn untrusted_results_do_not_reach_destructive_tools() {
+    check("page", "drop", [FlowLabel::Untrusted, FlowLabel::Destructive], |number| [1, number]);
+}
