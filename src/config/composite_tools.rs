@@ -41,7 +41,8 @@ pub(super) const COMPOSITE: [&str; 14] = [
     "strict",
 ];
 /// The keys that an element of `targets` can have in a composite.
-pub(super) const TARGET: [&str; 6] = ["id", "tool", "arguments", "timeout", "optional", "on_error"];
+pub(super) const TARGET: [&str; 7] =
+    ["id", "tool", "arguments", "timeout", "optional", "on_error", "allow_flow"];
 /// The strategies that a composite can have. Each strategy has a list of the keys that it adds to
 /// the composite, and a function that reads these keys.
 pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
@@ -254,6 +255,7 @@ fn targets(table: &mut TableReader<'_, '_, '_>) -> Vec<Target> {
         table.set("id", &mut target.id);
         table.set("timeout", &mut target.timeout);
         table.set("optional", &mut target.optional);
+        table.set("allow_flow", &mut target.allow_flow);
         target.retry =
             table.word_or_table("on_error", "action", TARGET_ON_ERROR, |read, table| read(table));
         target

@@ -15,6 +15,7 @@ use super::{
     caller::{self, CallerTable},
     composite_tools,
     filter::FilterTable,
+    flow::{self, FlowTable},
     include::{self, Parsed, Sources, Texts},
     json_schema::JSON_SCHEMA,
     limits::LimitsTable,
@@ -40,7 +41,7 @@ use super::{
 use crate::lock::Lock;
 use crate::{
     adapter::Secrets,
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CompositeLayer, CompositeTool, FlowPolicy},
     observe::Observer,
     stack::StackLayer,
     trace::TraceLayer,
@@ -60,6 +61,7 @@ pub struct Config {
     views: Vec<ViewConfig>,
     lock: Option<LockConfig>,
     vars: Vars,
+    flow: FlowPolicy,
 }
 
 /// Configuration file of mcp-composite.
@@ -77,6 +79,8 @@ pub(super) struct FileTable {
     /// Restricts the backends' tools to approved definitions. By default, all definitions are
     /// accepted.
     lock: Option<LockTable>,
+    /// Labels the results and the effects of tools, to check the flow of data through composites.
+    flow: Vec<FlowTable>,
     /// Constants that expressions of composites can refer to, as in `$vars.team`. A secret one is
     /// written as `{ value = "…", secret = true }`.
     vars: Secret<BTreeMap<String, Literal<serde_json::Value>>>,
@@ -239,7 +243,8 @@ impl Config {
         let state = state::build(file.state, &redis, &caller, environment, reader);
         let vars = vars::build(file.vars.into_exposed(), environment, reader);
         let variables = vars.variables.clone();
-        let shared = Shared { auth, backends, router, redis, caller, state, variables };
+        let flow = flow::build(file.flow, &backends, reader);
+        let shared = Shared { auth, backends, router, redis, caller, state, variables, flow };
         let sections = Sections {
             limits: file.limits,
             progress: file.progress,
@@ -258,10 +263,10 @@ impl Config {
         // reported for the file, not for a view.
         let layers = sections.clone().build(&shared, None, reader);
         let views = views::build(file.views, &sections, layers.as_ref(), &shared, reader);
-        let Shared { auth, backends, router, .. } = shared;
+        let Shared { auth, backends, router, flow, .. } = shared;
         let mut sources = texts.sources.clone();
         let lock = lock::build(file.lock, &mut sources, reader);
-        Some(Self { sources, auth, backends, router, layers: layers?, views, lock, vars })
+        Some(Self { sources, auth, backends, router, layers: layers?, views, lock, vars, flow })
     }
 
     /// Adds an [observer](crate::observe), which is notified when composites run.
@@ -386,6 +391,13 @@ impl Config {
             backend.locked = Some(lock.tools(&backend.name).collect());
         }
         self
+    }
+
+    /// Returns the labels of tools in the `[[flow]]` section. They apply to the tool names of the
+    /// router. The composites of the file were checked when the file was read.
+    #[must_use]
+    pub const fn flow_policy(&self) -> &FlowPolicy {
+        &self.flow
     }
 
     /// Returns the values of secret [variables](crate::expr::Variables) in the section `[vars]`, to

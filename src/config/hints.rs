@@ -27,7 +27,8 @@ const HINTS: [Hint; 24] = [
     Hint {
         table: VIEW,
         spellings: &[
-            "auth", "backends", "caller", "include", "redis", "router", "state", "vars", "views",
+            "auth", "backends", "caller", "flow", "include", "redis", "router", "state", "vars",
+            "views",
         ],
         text: "all views share it: write it outside of `[[views]]`",
         keys: &[],

@@ -16,6 +16,8 @@
 //! - [`[[backends]]` and `[router]`](#backends): the backend servers, and how they are merged into
 //!   one server;
 //! - [`[lock]`](#approved-tools): the approved tool definitions of the backends;
+//! - [`[[flow]]`](#information-flow): labels of tools, and the check that composites use labeled
+//!   data only where it is allowed;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
 //!   renaming and advertising of tools, prompts and resources;
 //! - [`[[views]]`](#views): different layers and composites over the same backends, at other paths;
@@ -442,6 +444,53 @@
 //!
 //! [`Lock::to_toml_string`]: crate::lock::Lock::to_toml_string
 //!
+//! # Information flow
+//!
+//! ```toml
+//! [[flow]]
+//! tools = ["mail_*"]                           # default: all tools of `backends`
+//! labels = ["private", "untrusted"]            # required; also "egress", "destructive"
+//!
+//! [[flow]]
+//! backends = ["web"]                           # default: all backends
+//! labels = ["untrusted", "egress"]
+//!
+//! [[backends]]
+//! name = "mail"
+//! command = "mail-mcp"
+//!
+//! [[backends]]
+//! name = "web"
+//! command = "web-mcp"
+//!
+//! [[composite_tools]]
+//! name = "publish"
+//! description = "Publish the latest newsletter"
+//! strategy = "pipeline"
+//!
+//! [[composite_tools.steps]]
+//! id = "read"
+//! tool = "mail/read"
+//! arguments = { folder = "newsletters" }
+//!
+//! [[composite_tools.steps]]
+//! id = "post"
+//! tool = "web/post"
+//! arguments = { body = "$prev.text" }
+//! allow_flow = "newsletters are public"        # also in `targets`
+//! ```
+//!
+//! The `labels` describe the results of tools (`private`, `untrusted`) and the effects of calls
+//! (`egress`, `destructive`). A file is rejected if a composite sends private data to an egress
+//! tool, or if untrusted data reaches the arguments of a destructive tool, a condition, a switch or
+//! the collection of a loop. A step or target is exempt if its `allow_flow` gives a reason. The
+//! [guide](crate::guide::flow) describes the rules. As in `[filter]`, the patterns match the tool
+//! names of the router. The section also applies to views, which cannot replace it.
+//!
+//! With `annotations = true`, the annotations of the tools are labels, too. They are known when the
+//! tools are listed. If a composite then violates a rule, it is not listed and cannot be called.
+//! `mcp-composite check` reports the reason.
+//!
 //! # Layers
 //!
 //! ```toml
@@ -680,6 +729,7 @@ mod failure;
 mod fault;
 mod file;
 mod filter;
+mod flow;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod gateway;
 mod header;

@@ -11,6 +11,7 @@ use super::{
     caller::CallerConfig,
     composite_tools,
     filter::{self, FilterTable},
+    flow,
     limits::{self, LimitsTable},
     progress::{self, ProgressTable},
     read::Reader,
@@ -23,7 +24,7 @@ use super::{
     validate::{self, ValidateTable},
 };
 use crate::{
-    composite::{CancelledRuns, CompositeLayer, CompositeTool},
+    composite::{CancelledRuns, CompositeLayer, CompositeTool, FlowPolicy},
     expr::Variables,
     observe::Observer,
     stack::StackLayer,
@@ -57,6 +58,7 @@ pub(super) struct Shared {
     pub(super) caller: CallerConfig,
     pub(super) state: StateConfig,
     pub(super) variables: Variables,
+    pub(super) flow: FlowPolicy,
 }
 
 /// The composites, layers and stores of a configuration file or a view.
@@ -95,6 +97,9 @@ impl Sections {
         let advertise = advertise::build(self.advertise, reader);
         let (composite_tools, layer) =
             composite_tools::build(self.composite_tools, backends, router, &alias, reader);
+        if let Some(layer) = &layer {
+            flow::check(&shared.flow, layer, &alias, reader);
+        }
         let limits = limits::build(&self.limits, reader);
         let cache = cache::build(self.cache, redis, caller, reader);
         let redact = redactions::build(self.redactions, reader);
@@ -110,6 +115,7 @@ impl Sections {
         }
         tool_patterns::check(backends, router, &composite_tools, &alias, reader);
         let composite_layer = progress::apply(&self.progress, layer?.limits(limits));
+        let composite_layer = flow::apply(&shared.flow, composite_layer, &alias);
         let composite_layer = stores.composite(composite_layer);
         let stack_layer = StackLayer::new()
             .limit(limit)

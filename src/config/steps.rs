@@ -9,8 +9,16 @@ use crate::composite::{
 };
 
 /// The keys that a step of any type can have.
-pub(super) const STEP: [&str; 7] =
-    ["id", "depends_on", "condition", "timeout", "on_error", "default_results", "finally"];
+pub(super) const STEP: [&str; 8] = [
+    "id",
+    "depends_on",
+    "condition",
+    "timeout",
+    "on_error",
+    "default_results",
+    "finally",
+    "allow_flow",
+];
 /// The keys of the table `finally` of a step.
 pub(super) const FINALLY: [&str; 2] = ["grace", "on_cancel"];
 /// The keys of a table that describes a tool call and nothing else.
@@ -96,6 +104,7 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     table.set("timeout", &mut step.timeout);
     step.default_results = table.literal("default_results");
     step.finally = finally(table);
+    table.set("allow_flow", &mut step.allow_flow);
     let asks = matches!(step.action, Action::Elicitation(_));
     let on_error =
         table.word_or_table("on_error", "action", ON_ERROR, |read, table| read(asks, table));

@@ -26,6 +26,7 @@
 //! | look up a default or a limit | [limits] |
 //! | understand the cost of calls | [performance] |
 //! | review the security model | [security] |
+//! | prove that private data stays private | [flow] |
 //! | read or change the crate | [architecture] |
 //! | migrate from mcp-proxy | [from_mcp_proxy] |
 //! | migrate from ToolHive | [from_toolhive] |
@@ -171,6 +172,13 @@ pub mod limits {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("security.md")]
 pub mod security {}
+
+/// Labels of tools, and the check that private data does not leave and untrusted data does not
+/// decide.
+///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("flow.md")]
+pub mod flow {}
 
 /// The modules of the crate, and the dependencies that are allowed between them.
 ///

@@ -1,4 +1,6 @@
 //! The check that composites use labeled data only where it is allowed.
 
+#[cfg(feature = "config")]
+mod corpus;
 mod policy;
 mod properties;

@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 270] = [
+static KEYS: [(&str, &str, &str, &str); 277] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -178,6 +178,7 @@ static KEYS: [(&str, &str, &str, &str); 270] = [
     ("steps", "timeout", "\"7s\"", "timeout: Some(7s)"),
     ("steps", "on_error", "\"continue\"", "on_error: Continue"),
     ("steps", "default_results", "{ a = 5 }", "default_results: Some(Object {\"a\": Number(5)})"),
+    ("steps", "allow_flow", "\"why\"", "allow_flow: Some(\"why\")"),
     ("steps", "parse", "\"json\"", "parse: Some(Json)"),
     ("steps", "collection", "[6]", "collection: Array [Number(6)]"),
     ("steps", "item_var", "\"it\"", "item_var: \"it\""),
@@ -227,6 +228,7 @@ static KEYS: [(&str, &str, &str, &str); 270] = [
     ("targets", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
     ("targets", "timeout", "\"7s\"", "timeout: 7s"),
     ("targets", "optional", "true", "optional: true"),
+    ("targets", "allow_flow", "\"why\"", "allow_flow: Some(\"why\")"),
     ("targets", "on_error", "\"retry\"", "retry: Some(Retry { count: 3"),
     ("targets.on_error", "action", "\"retry\"", "retry: Some(Retry { count: 3"),
     ("targets.on_error", "retry_count", "2", "count: 2"),
@@ -243,6 +245,11 @@ static KEYS: [(&str, &str, &str, &str); 270] = [
     ("lock", "file", "\"other.lock\"", "other.lock\""),
     ("lock", "on_drift", "\"fail\"", "on_drift: Fail"),
     ("lock", "on_new", "\"allow\"", "on_new: Allow"),
+    ("", "flow", "tools = [\"search\"]\nlabels = [\"private\"]", "labels: [Private]"),
+    ("flow", "tools", "[\"erase\"]", "FlowRule { tools: Selection { allow: Some([\"erase\"])"),
+    ("flow", "backends", "[\"base\"]", "prefixes: Some([\"base_\"])"),
+    ("flow", "labels", "[\"egress\"]", "labels: [Egress]"),
+    ("flow", "annotations", "true", "trusts_annotations: true"),
     ("backends", "name", "\"other\"", "name: \"other\""),
     ("backends", "transport", "\"http\"", "transport: Http("),
     ("backends", "timeout", "\"7s\"", "timeout: Some(7s)"),
@@ -394,7 +401,7 @@ static KEYS: [(&str, &str, &str, &str); 270] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 44] = [
+const TABLES: [&str; 45] = [
     "",
     "composite_tools",
     "targets",
@@ -415,6 +422,7 @@ const TABLES: [&str; 44] = [
     "annotations",
     "router",
     "lock",
+    "flow",
     "backends",
     "backends.validate",
     "backends.auth",
@@ -505,7 +513,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             "",
             Some((
                 section @ ("backends" | "aliases" | "composite_tools" | "cache" | "redactions"
-                | "views"),
+                | "views" | "flow"),
                 text,
             )),
         ) => {
@@ -583,6 +591,14 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
             let base = [("tools", "[\"search\"]"), ("ttl", "\"7s\"")];
             let redis = "[redis]\nurl = \"redis://base\"\n";
             format!("{redis}[[cache]]\n{}", lines(replaced(&base, &[], entry)))
+        }
+        ("flow", _) => {
+            let base = [("tools", "[\"search\"]"), ("labels", "[\"private\"]")];
+            let backend = match entry {
+                Some(("backends", _)) => backend(None),
+                _ => String::new(),
+            };
+            format!("[[flow]]\n{}{backend}", lines(replaced(&base, &[], entry)))
         }
         ("redactions", _) => {
             let base = [("tools", "[\"search\"]"), ("remove", "[\"\"]")];
