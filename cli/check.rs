@@ -145,9 +145,23 @@ async fn report(session: &Session) -> Result<Report, Box<dyn Error>> {
             _ => report.problems.push(problem.to_string()),
         }
     }
+    if connected.iter().all(|(_, reason)| reason.is_none()) {
+        report.problems.extend(unmatched_labels(config, backends.router()).await?);
+    }
     report.problems.extend(warnings);
     report.problems.extend(of_views);
     Ok(report)
+}
+
+/// Returns problems with the patterns of `[[flow]]` that match no tool of the backends.
+async fn unmatched_labels(
+    config: &Config,
+    router: &Router,
+) -> Result<impl Iterator<Item = String>, Box<dyn Error>> {
+    let tools = list(router.clone()).await?;
+    let unmatched = config.flow_policy().unmatched(tools.iter().map(|tool| &*tool.name));
+    let problem = |pattern| format!("`[[flow]]`: the pattern `{pattern}` matches no tool");
+    Ok(unmatched.into_iter().map(problem))
 }
 
 /// Lists what clients of a view see. `config` is that of the view.

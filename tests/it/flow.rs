@@ -3,4 +3,6 @@
 #[cfg(feature = "config")]
 mod corpus;
 mod policy;
+#[cfg(feature = "cli")]
+mod program;
 mod properties;

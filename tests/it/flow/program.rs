@@ -1,0 +1,92 @@
+//! The commands of the program with files that label tools.
+
+use std::{fs, process::Stdio};
+
+use tokio::process::Command;
+
+use crate::{
+    programs::{PROGRAM, example},
+    support::soon,
+};
+
+/// Two steps, the second of which gets the result of the first.
+const COMPOSITE: &str = r#"
+[[backends]]
+name = "catalogue"
+command = "${SHOP}"
+args = ["catalogue"]
+
+[[composite_tools]]
+name = "offer"
+description = "The price of what is described"
+strategy = "pipeline"
+steps = [
+    { id = "describe", tool = "catalogue/describe", arguments = { article = "$input.article" } },
+    { id = "price", tool = "catalogue/price", arguments = { article = "$prev.text" } },
+]
+"#;
+
+/// Runs a command with a file of these labels. Returns its exit code and its errors.
+async fn run(labels: &str, command: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tools.toml");
+    fs::write(&file, format!("{labels}{COMPOSITE}")).unwrap();
+    let mut program = Command::new(PROGRAM);
+    program.args(&command[..1]).arg(file).args(&command[1..]).env("SHOP", example("shop"));
+    program.stdin(Stdio::null()).kill_on_drop(true);
+    let output = soon(program.output()).await.unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn file_with_a_forbidden_flow_is_refused_by_each_command() {
+    let labels = r#"
+[[flow]]
+tools = ["catalogue_describe"]
+labels = ["private"]
+
+[[flow]]
+tools = ["catalogue_price"]
+labels = ["egress"]
+"#;
+    for command in [&["check"][..], &["check", "--offline"], &["serve"], &["draw", "offer"]] {
+        let (code, errors) = run(labels, command).await;
+        assert_eq!(code, Some(1), "{command:?}: {errors}");
+        let message = "private data reaches an `egress` tool: `catalogue_describe` (step \
+                       `describe`) → argument `article` of `catalogue_price` (step `price`)";
+        assert!(errors.contains(message), "{command:?}: {errors}");
+        assert!(errors.contains("tools.toml:21:"), "{command:?}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn check_reports_labels_of_missing_tools() {
+    let labels = r#"
+[[flow]]
+tools = ["catalog_*", "catalogue_describe"]
+labels = ["private"]
+"#;
+    let (code, errors) = run(labels, &["check"]).await;
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("`[[flow]]`: the pattern `catalog_*` matches no tool"), "{errors}");
+    assert!(!errors.contains("catalogue_describe"), "{errors}");
+}
+
+#[tokio::test]
+async fn check_reports_flows_that_annotations_forbid() {
+    let labels = |annotations| {
+        format!(
+            r#"
+[[flow]]
+backends = ["catalogue"]
+labels = ["private"]
+annotations = {annotations}
+"#
+        )
+    };
+    let (code, errors) = run(&labels(true), &["check"]).await;
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("not listed: composite `offer` at `steps[1]"), "{errors}");
+    let (code, errors) = run(&labels(false), &["check"]).await;
+    assert_eq!(code, Some(0), "{errors}");
+}
