@@ -5,7 +5,7 @@ use std::{slice, sync::Arc};
 use super::{
     policy::FlowLabel,
     rule::Rule,
-    steps::{Flows, Place, StepTaint},
+    steps::{Flows, Item, Place, StepTaint},
     summary::Sink,
     taint::{Hop, InputName, Source, Taint},
 };
@@ -22,6 +22,8 @@ struct Argument {
     /// The name of the argument. `None` if the part can contain any argument.
     name: InputName,
     taint: Taint,
+    /// The labels without those of values that a person has approved.
+    unapproved: Taint,
     /// Whether the part is the whole input of the composite. If so, each argument has the labels of
     /// the input property with the same name.
     is_input: bool,
@@ -37,7 +39,7 @@ impl Flows<'_> {
         step: usize,
         call: &PossibleCall<'_>,
         runs: &Taint,
-        item: Option<&Taint>,
+        item: Option<&Item>,
     ) -> StepTaint {
         let arguments = self.arguments(step, call, item);
         match self.compiled.targets[call.site.site].route {
@@ -75,7 +77,7 @@ impl Flows<'_> {
                 };
                 let ends = [self.hop(step, end)];
                 let place = Place { step, path: &argument.path, rule, ends: &ends };
-                self.check_use(&argument.taint, &place);
+                self.check_use(&argument.unapproved, &place);
             }
         }
         let ends = [self.hop(step, format!("call of `{tool}`"))];
@@ -83,7 +85,8 @@ impl Flows<'_> {
         let is_destructive = labels.contains(&FlowLabel::Destructive);
         let egress = is_egress.then_some(&ends[..]);
         let destructive = is_destructive.then_some(&ends[..]);
-        self.check_call(step, call, runs, egress, destructive);
+        // If the arguments can make the call fail, they have been reported themselves.
+        self.check_call(step, call, [runs, &Taint::default()], egress, destructive);
         for argument in arguments {
             result.join(&argument.taint.through(&hop));
         }
@@ -108,7 +111,7 @@ impl Flows<'_> {
             };
             let ends = [&[self.hop(step, end)], &hops[..]].concat();
             for argument in arguments {
-                if let Some(taint) = self.part(argument, input) {
+                if let Some(taint) = self.part(argument, &argument.unapproved, input) {
                     let place = Place { step, path: &argument.path, rule: *rule, ends: &ends };
                     self.check_use(&taint, &place);
                 }
@@ -118,22 +121,29 @@ impl Flows<'_> {
         let through = |hops: &Vec<Hop>| [slice::from_ref(&hop), &hops[..]].concat();
         let egress = summary.egress.as_ref().map(through);
         let destructive = summary.destructive.as_ref().map(through);
-        self.check_call(step, call, runs, egress.as_deref(), destructive.as_deref());
+        // The call fails if its arguments cannot be evaluated or do not match the input schema of
+        // the composite, even if no step uses them.
+        let mut fails = Taint::default();
+        if self.continues(step) {
+            arguments.iter().for_each(|argument| fails.join(&argument.unapproved));
+        }
+        let (egress, destructive) = (egress.as_deref(), destructive.as_deref());
+        self.check_call(step, call, [runs, &fails], egress, destructive);
         let done = self.substituted(&summary.result, arguments, &hop);
         let mut any = self.substituted(&summary.outcome, arguments, &hop);
-        // The call fails if its arguments do not match the input schema of the composite, even if
-        // no step uses them.
         arguments.iter().for_each(|argument| any.join(&argument.taint.through(&hop)));
         StepTaint { done, any, runs: Taint::default() }
     }
 
-    /// Checks the data that decides whether a call is made. `egress` and `destructive` are the
-    /// paths to the tools with these labels that the call reaches.
+    /// Checks the data that decides whether a call is made. `runs` contains the labels of this
+    /// data, and `fails` those of the arguments if the run continues although they make the call
+    /// fail. `egress` and `destructive` are the paths to the tools with these labels that the call
+    /// reaches.
     fn check_call(
         &mut self,
         step: usize,
         call: &PossibleCall<'_>,
-        runs: &Taint,
+        [runs, fails]: [&Taint; 2],
         egress: Option<&[Hop]>,
         destructive: Option<&[Hop]>,
     ) {
@@ -141,14 +151,16 @@ impl Flows<'_> {
         if let Some(ends) = egress {
             let mut runs = runs.clone();
             runs.join(self.guard_of(step));
+            runs.join(fails);
             self.check_use(&runs, &Place { step, path: &path, rule: Rule::EgressCall, ends });
         }
         if let Some(ends) = destructive {
-            // Untrusted conditions are reported themselves. A race or fallback has none: the
-            // outcome of one target decides whether another is called.
-            let rivals = self.rivals(step);
+            // Untrusted conditions are reported themselves. What remains are the outcomes of other
+            // calls, such as those of the other targets of a fallback.
+            let mut decides = self.rivals(step);
+            decides.join(fails);
             let rule = Rule::DestructiveCall;
-            self.check_use(&rivals, &Place { step, path: &path, rule, ends });
+            self.check_use(&decides, &Place { step, path: &path, rule, ends });
         }
         if let Some(summary) = self.summary() {
             if summary.egress.is_none() {
@@ -165,14 +177,15 @@ impl Flows<'_> {
         &self,
         step: usize,
         call: &PossibleCall<'_>,
-        item: Option<&Taint>,
+        item: Option<&Item>,
     ) -> Vec<Argument> {
         let at = |keys: &[PathSegment]| [&call.path[..], keys].concat();
         let expression = match &call.site.arguments {
             Arguments::Input => {
                 let taint = Taint::of_input(None, &self.hop_to("the input".to_owned()));
                 let path = at(&["tool".into()]);
-                return vec![Argument { path, name: None, taint, is_input: true }];
+                let unapproved = taint.clone();
+                return vec![Argument { path, name: None, taint, unapproved, is_input: true }];
             }
             Arguments::Mapped(expression) => expression,
         };
@@ -187,7 +200,8 @@ impl Flows<'_> {
             arguments.push(Argument {
                 path: path(&used.place),
                 name: name(&used.place),
-                taint: self.taint_of(step, &used, item),
+                taint: self.taint_of(step, &used, item.map(|item| &item.all)),
+                unapproved: self.unapproved(step, &used, item.map(|item| &item.unapproved)),
                 is_input: is_whole && used.place.is_empty(),
             });
         }
@@ -195,23 +209,25 @@ impl Flows<'_> {
             let hop = self.hop_to(format!("secret variable `{text}`"));
             let taint = Taint::of(Source::Private, &hop);
             let (path, name) = (path(&place), name(&place));
-            arguments.push(Argument { path, name, taint, is_input: false });
+            let unapproved = taint.clone();
+            arguments.push(Argument { path, name, taint, unapproved, is_input: false });
         }
         arguments
     }
 
-    /// Returns the labels that an argument contributes to the input property `input` of the called
-    /// composite. Returns `None` if the property does not depend on the argument.
-    fn part(&self, argument: &Argument, input: &InputName) -> Option<Taint> {
+    /// Returns the labels that an argument with the labels `taint` contributes to the input property
+    /// `input` of the called composite. Returns `None` if the property does not depend on the
+    /// argument.
+    fn part(&self, argument: &Argument, taint: &Taint, input: &InputName) -> Option<Taint> {
         match (input, &argument.name) {
             (Some(input), Some(name)) if input != name => None,
             (Some(input), None)
-                if argument.is_input && argument.taint.inputs().next().is_some() =>
+                if argument.is_input && taint.inputs().next().is_some() =>
             {
                 let hop = self.hop_to(format!("`$input.{input}`"));
                 Some(Taint::of_input(Some(input.clone()), &hop))
             }
-            _ => Some(argument.taint.clone()),
+            _ => Some(taint.clone()),
         }
     }
 
@@ -220,7 +236,8 @@ impl Flows<'_> {
     fn substituted(&self, result: &Taint, arguments: &[Argument], hop: &Hop) -> Taint {
         let mut taint = result.without_inputs().through(hop);
         for (input, _) in result.inputs() {
-            for part in arguments.iter().filter_map(|argument| self.part(argument, input)) {
+            let part = |argument: &Argument| self.part(argument, &argument.taint, input);
+            for part in arguments.iter().filter_map(part) {
                 taint.join(&part.through(hop));
             }
         }

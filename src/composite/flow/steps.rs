@@ -53,6 +53,13 @@ pub(super) struct StepTaint {
     pub(super) runs: Taint,
 }
 
+/// The labels of the current element of a loop, or of the previous output of a repeated call.
+pub(super) struct Item {
+    pub(super) all: Taint,
+    /// The labels without those of values that a person has approved.
+    pub(super) unapproved: Taint,
+}
+
 /// The findings of the analysis of a composite.
 #[derive(Default)]
 pub(super) struct Findings {
@@ -146,10 +153,14 @@ impl<'p> Flows<'p> {
     /// Returns the labels of the data that decides whether a stop, or a question that the user
     /// declines, ends the run before this step has finished.
     fn guard(&self, step: usize) -> Taint {
+        let plan = &self.compiled.plan;
+        let dependents = plan.with_dependents(step);
         let mut guard = Taint::default();
-        for (index, other) in self.compiled.plan.steps().iter().enumerate() {
+        for (index, other) in plan.steps().iter().enumerate() {
             let ends_run = other.action.as_early_end().is_some() || other.action.may_skip_rest();
-            if ends_run && !self.compiled.plan.with_dependents(step).contains(index) {
+            // Finally steps run although another step has ended the run.
+            let is_before = !plan.is_final(step) || plan.is_final(index);
+            if ends_run && is_before && !dependents.contains(index) {
                 guard.join(&self.steps[index].runs);
             }
         }
@@ -157,13 +168,13 @@ impl<'p> Flows<'p> {
     }
 
     /// Returns the labels of the outcomes that decide whether a call is made: those of the other
-    /// targets of a race or fallback, and those of the other elements of a loop that ends at the
-    /// first success.
+    /// targets of a race or fallback, and those of the other calls of a loop that ends at the first
+    /// success or failure.
     pub(super) fn rivals(&self, step: usize) -> Taint {
         let plan = &self.compiled.plan;
         let mut rivals = Taint::default();
         let each = plan.steps()[step].action.as_loop();
-        if each.is_some_and(LoopPlan::ends_at_success) {
+        if each.is_some_and(LoopPlan::ends_at_success) || self.ends_at_failure(step) {
             rivals.join(&self.steps[step].any);
         }
         if plan.stop == Stop::FirstSuccess {
@@ -175,6 +186,23 @@ impl<'p> Flows<'p> {
             }
         }
         rivals
+    }
+
+    /// Returns `true` if the step is a loop whose other calls are not made after one has failed,
+    /// although the run continues.
+    fn ends_at_failure(&self, step: usize) -> bool {
+        let continues = self.continues(step);
+        let step = &self.compiled.plan.steps()[step];
+        step.action.as_loop().is_some_and(|each| match each.kind {
+            LoopKind::Repeat(_) => continues,
+            LoopKind::ForEach { .. } => continues && step.on_failure == OnFailure::Abort,
+        })
+    }
+
+    /// Returns `true` if the run continues when the step, or an element of it, fails.
+    pub(super) fn continues(&self, step: usize) -> bool {
+        let step = &self.compiled.plan.steps()[step];
+        step.on_failure == OnFailure::Continue || step.is_final()
     }
 
     /// Computes the labels of a step. Reports forbidden uses, if the labels are complete.
@@ -214,14 +242,16 @@ impl<'p> Flows<'p> {
     fn calls(&mut self, index: usize, step: &Step, runs: &Taint) -> (Taint, Taint) {
         let (mut done, mut any) = (Taint::default(), Taint::default());
         let mut runs = runs.clone();
-        let mut item = None;
+        let (mut item, mut elements) = (None, Taint::default());
         match step.action.as_loop().map(|each| &each.kind) {
             Some(LoopKind::ForEach { collection, .. }) => {
                 let path = ["collection".into()];
                 let place = (&path[..], Rule::Collection, "collection");
-                let elements = self.decision(index, &collection.uses(), None, place);
-                runs.join(&elements);
-                item = Some(elements);
+                let uses = collection.uses();
+                let unapproved = self.decision(index, &uses, None, place);
+                runs.join(&unapproved);
+                elements = self.computed(index, &uses, "collection");
+                item = Some(Item { all: elements.clone(), unapproved });
             }
             Some(LoopKind::Repeat(repeat)) => {
                 let path = ["until".into()];
@@ -229,7 +259,7 @@ impl<'p> Flows<'p> {
                 // The output of the previous iteration.
                 let last = self.steps[index].any.clone();
                 runs.join(&self.decision(index, &repeat.until.uses(), Some(&last), place));
-                item = Some(last);
+                item = Some(Item { all: last.clone(), unapproved: last });
             }
             None => (),
         }
@@ -245,11 +275,13 @@ impl<'p> Flows<'p> {
         }
         for taint in [&mut done, &mut any] {
             taint.join(&runs);
+            // The output of a loop contains the elements.
+            taint.join(&elements);
         }
         (done, any)
     }
 
-    /// Returns the labels of references that decide what a step does.
+    /// Returns the labels of references that decide what a step does. Approved values have none.
     fn decision(
         &mut self,
         step: usize,
@@ -260,7 +292,7 @@ impl<'p> Flows<'p> {
         let hop = self.hop(step, what.to_owned());
         let mut all = Taint::default();
         for used in uses {
-            let taint = self.taint_of(step, used, item);
+            let taint = self.unapproved(step, used, item);
             let path = [path, &used.place].concat();
             self.check_use(&taint, &Place { step, path: &path, rule, ends: &[hop.clone()] });
             all.join(&taint.through(&hop));
@@ -278,12 +310,21 @@ impl<'p> Flows<'p> {
         all
     }
 
-    /// Returns the labels of a reference in a step. `item` contains the labels of the elements if
-    /// the reference is in a loop.
-    pub(super) fn taint_of(&self, step: usize, used: &Use<'_>, item: Option<&Taint>) -> Taint {
+    /// Returns the labels of a reference in a step like [`taint_of`](Self::taint_of). Returns none
+    /// if a person has seen and approved the value.
+    ///
+    /// An approval allows the use of the value in this step. The outputs of the step keep all
+    /// labels, since the person has not seen them.
+    pub(super) fn unapproved(&self, step: usize, used: &Use<'_>, item: Option<&Taint>) -> Taint {
         if self.approvals.iter().any(|approval| approval.covers(step, used)) {
             return Taint::default();
         }
+        self.taint_of(step, used, item)
+    }
+
+    /// Returns the labels of a reference in a step. `item` contains the labels of the elements if
+    /// the reference is in a loop.
+    pub(super) fn taint_of(&self, step: usize, used: &Use<'_>, item: Option<&Taint>) -> Taint {
         let mut taint = self.read(used, item);
         let is_final = self.compiled.plan.steps()[step].is_final();
         if is_final && matches!(used.root, Root::Step { .. }) {
