@@ -76,6 +76,12 @@ pub(super) fn build(
         if table.tools.is_none() && table.backends.is_none() {
             reader.report(&path, "missing key `tools` or `backends`".to_owned());
         }
+        // An empty list would label nothing.
+        for (key, names) in [("tools", &table.tools), ("backends", &table.backends)] {
+            if names.as_ref().is_some_and(Vec::is_empty) && !reader.has_fault_in(&at(key)) {
+                reader.report(&at(key), format!("no {key}: expected at least one"));
+            }
+        }
         let tools = selection(table.tools, None, ["tools", ""], &path, reader);
         let prefixes = table.backends.map(|names| prefixes(&names, backends, &path, reader));
         let labels = table.labels.into_iter().flatten().map(FlowLabel::from);

@@ -138,6 +138,26 @@ steps = [{ id = "read", tool = "mail/read", allow_flow = " " }]
     );
 }
 
+/// A table without tools would label nothing.
+#[test]
+fn empty_lists_are_reported() {
+    let file = r#"
+[[flow]]
+tools = []
+labels = ["private"]
+
+[[flow]]
+backends = []
+labels = ["private"]
+"#;
+    let error = Config::from_toml_str(file).unwrap_err();
+    let found: Vec<_> = error.mistakes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        ["3:9: no tools: expected at least one", "7:12: no backends: expected at least one"]
+    );
+}
+
 #[test]
 fn views_are_checked_and_cannot_replace_the_labels() {
     let file = |view: &str| {
@@ -170,11 +190,40 @@ steps = [
     let error = Config::from_toml_str(&file(composite)).unwrap_err();
     let [mistake] = error.mistakes() else { panic!("{error}") };
     assert_eq!(mistake.path(), "views[0].composite_tools[0].steps[1].arguments.body");
-    assert!(mistake.message().ends_with(" (in the view `/a`)"), "{mistake}");
+    assert!(mistake.message().contains("private data reaches an `egress` tool"), "{mistake}");
 
     let error = Config::from_toml_str(&file("flow = []")).unwrap_err();
     let [mistake] = error.mistakes() else { panic!("{error}") };
     assert!(mistake.message().contains("all views share it"), "{mistake}");
+}
+
+/// An alias of a view can give a name in an inherited composite another meaning.
+#[test]
+fn aliases_of_views_determine_the_labels() {
+    let file = r#"
+[[flow]]
+tools = ["mail_read"]
+labels = ["private"]
+
+[[flow]]
+tools = ["web_post"]
+labels = ["egress"]
+
+[[composite_tools]]
+name = "run"
+description = "Runs"
+strategy = "pipeline"
+steps = [
+    { id = "read", tool = "news" },
+    { id = "post", tool = "web_post", arguments = { body = "$prev.text" } },
+]
+"#;
+    assert!(Config::from_toml_str(file).is_ok());
+    let view = "[[views]]\npath = \"/a\"\naliases = [{ tool = \"mail_read\", name = \"news\" }]\n";
+    let error = Config::from_toml_str(&format!("{file}{view}")).unwrap_err();
+    let [mistake] = error.mistakes() else { panic!("{error}") };
+    assert_eq!(mistake.path(), "composite_tools[0].steps[1].arguments.body");
+    assert!(mistake.message().ends_with(" (in the view `/a`)"), "{mistake}");
 }
 
 #[test]

@@ -11,9 +11,10 @@ use std::{
 
 use mcp_composite::{
     composite::{
-        Action, Case, CompositeLayer, CompositeTool, ComputedValue, Fallback, FanOut, FlowLabel,
-        FlowPolicy, ForEach, JsonType, OnError, Otherwise, Output, OutputProperty, Pipeline, Race,
-        Step, Stop, Strategy as CompositeStrategy, Success, Switch, Target, ToolCall, Workflow,
+        Action, Case, CompositeLayer, CompositeTool, ComputedValue, Fallback, FanOut, Finally,
+        FlowLabel, FlowPolicy, ForEach, JsonType, OnError, Otherwise, Output, OutputProperty,
+        Pipeline, Race, Repeat, Step, Stop, Strategy as CompositeStrategy, Success, Switch, Target,
+        ToolCall, Workflow,
     },
     pattern::Selection,
     testing::RecordedCall,
@@ -60,6 +61,8 @@ struct Composite {
     strategy: usize,
     steps: Vec<Draft>,
     output: Option<Read>,
+    /// Whether the last step is a finally step.
+    has_final: bool,
 }
 
 /// Builds the definition of a composite.
@@ -75,7 +78,7 @@ fn read() -> impl Strategy<Value = Read> {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let kind = prop_oneof![6 => Just(0_usize), 4 => 1..5_usize];
+    let kind = prop_oneof![6 => Just(0_usize), 4 => 1..6_usize];
     let condition = proptest::option::weighted(0.25, read());
     let flags = (proptest::bool::weighted(0.4), any::<bool>());
     (kind, [0..6_usize, 0..6_usize], vec(read(), 0..3), condition, flags).prop_map(
@@ -92,8 +95,11 @@ fn draft() -> impl Strategy<Value = Draft> {
 
 fn composite() -> impl Strategy<Value = Composite> {
     let strategy = prop_oneof![3 => Just(0_usize), 3 => Just(1_usize), 2 => 2..5_usize];
-    (strategy, vec(draft(), 1..6), proptest::option::of(read()))
-        .prop_map(|(strategy, steps, output)| Composite { strategy, steps, output })
+    let output = proptest::option::of(read());
+    let has_final = proptest::bool::weighted(0.2);
+    (strategy, vec(draft(), 1..6), output, has_final).prop_map(
+        |(strategy, steps, output, has_final)| Composite { strategy, steps, output, has_final },
+    )
 }
 
 // === impl Builder ===
@@ -166,6 +172,15 @@ impl Builder {
                 Switch::new([case], default).into()
             }
             3 => ComputedValue::new(self.expression(first)).into(),
+            5 => {
+                let arguments = json!({ "a": "$last.text?", "b": self.expression(first) });
+                let tool = ToolCall::new(self.tool(draft.tools[0])).arguments(arguments);
+                let until = match draft.has_default {
+                    true => "index >= 1".to_owned(),
+                    false => format!("last.ok | default(true) or ({})", self.condition(first)),
+                };
+                Repeat::new(tool, until).max_iterations(3).into()
+            }
             // A stop in a workflow cancels steps that have made their calls or not, depending on
             // the time.
             4 if self.is_pipeline && draft.condition.is_some() => {
@@ -184,8 +199,7 @@ impl Builder {
             step = step.condition(self.condition(read));
         }
         // A failure of the inner composite fails the outer one, too.
-        let calls_inner = draft.tools.iter().any(|tool| self.tool(*tool) == INNER);
-        let continues = draft.continues && !calls_inner;
+        let continues = draft.continues && !self.calls_inner(draft);
         if is_stop {
             return step;
         }
@@ -200,6 +214,10 @@ impl Builder {
         step
     }
 
+    fn calls_inner(&self, draft: &Draft) -> bool {
+        draft.tools.iter().any(|tool| self.tool(*tool) == INNER)
+    }
+
     fn targets(&self, composite: &Composite) -> Vec<Target> {
         let target = |(index, draft): (usize, &Draft)| {
             let target = Target::new(TOOLS[draft.tools[0] % 5]).id(format!("t{index}"));
@@ -210,7 +228,13 @@ impl Builder {
 
     fn steps(&mut self, composite: &Composite) -> (Vec<Step>, Option<Output>) {
         let drafts = composite.steps.iter().enumerate();
-        let steps = drafts.map(|(index, draft)| self.step(index, draft)).collect();
+        let mut steps: Vec<_> = drafts.map(|(index, draft)| self.step(index, draft)).collect();
+        if composite.has_final
+            && composite.steps.last().is_some_and(|draft| !self.calls_inner(draft))
+            && let Some(last) = steps.pop()
+        {
+            steps.push(last.finally(Finally::new()));
+        }
         let output = composite.output.map(|read| {
             let text = OutputProperty::new(JsonType::String, self.expression(read));
             Output::new().property("text", text.description("A text").default(json!("")))
