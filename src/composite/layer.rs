@@ -191,7 +191,8 @@ impl CompositeLayer {
     ///
     /// A step can use such data if its definition [allows](super::Step::allow_flow) it, or if a
     /// person has approved the value: the step waits for a question whose message contains the
-    /// value unchanged, that is always asked, and that ends the run if it is not accepted.
+    /// value unchanged, that is always asked, and that ends the run if it is not accepted. The
+    /// outputs of such a step keep their labels.
     ///
     /// The arguments of a composite are not labeled, unless another composite calls it. See the
     /// [guide](crate::guide::flow) for the exact rules and their limits.

@@ -173,8 +173,8 @@ pub mod limits {}
 #[doc = include_str!("security.md")]
 pub mod security {}
 
-/// Labels of tools, and the check that private data does not leave and untrusted data does not
-/// decide.
+/// Labels of tools, and the check that composites use private and untrusted data only where it is
+/// allowed.
 ///
 #[doc = include_str!("links.md")]
 #[doc = include_str!("flow.md")]

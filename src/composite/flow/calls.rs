@@ -155,8 +155,8 @@ impl Flows<'_> {
             self.check_use(&runs, &Place { step, path: &path, rule: Rule::EgressCall, ends });
         }
         if let Some(ends) = destructive {
-            // Untrusted conditions are reported themselves. What remains are the outcomes of other
-            // calls, such as those of the other targets of a fallback.
+            // Untrusted conditions are reported themselves. The outcomes of other calls, such as
+            // those of the other targets of a fallback, are not.
             let mut decides = self.rivals(step);
             decides.join(fails);
             let rule = Rule::DestructiveCall;
@@ -215,9 +215,9 @@ impl Flows<'_> {
         arguments
     }
 
-    /// Returns the labels that an argument with the labels `taint` contributes to the input property
-    /// `input` of the called composite. Returns `None` if the property does not depend on the
-    /// argument.
+    /// Returns the labels that an argument with the labels `taint` contributes to the property
+    /// `input` of the called composite's input. Returns `None` if the property does not depend on
+    /// the argument.
     fn part(&self, argument: &Argument, taint: &Taint, input: &InputName) -> Option<Taint> {
         match (input, &argument.name) {
             (Some(input), Some(name)) if input != name => None,

@@ -42,7 +42,7 @@ impl Rule {
             }
             Self::Condition => "untrusted data decides whether a step runs",
             Self::Switch => "untrusted data decides which tool a switch calls",
-            Self::Collection => "untrusted data decides over what a loop iterates",
+            Self::Collection => "untrusted data decides which elements a loop processes",
             Self::Until => "untrusted data decides how often a call is repeated",
         }
     }

@@ -126,7 +126,7 @@ impl<'p> Flows<'p> {
     /// Returns the remark that the exception of a step allows nothing.
     fn remark(&self, step: usize) -> String {
         let (name, place) = (&self.compiled.name, self.place(step));
-        format!("composite `{name}`: {place} needs no `allow_flow`: its data is not forbidden")
+        format!("composite `{name}`: {place} needs no `allow_flow`: it uses no forbidden data")
     }
 
     /// Computes the labels of all steps once. Returns `true` if a label was added.

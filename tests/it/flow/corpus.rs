@@ -249,6 +249,6 @@ steps = [
     let config = Config::from_toml_str(file).unwrap();
     assert_eq!(
         config.composite_layer().remarks(),
-        ["composite `run`: step `read` needs no `allow_flow`: its data is not forbidden"]
+        ["composite `run`: step `read` needs no `allow_flow`: it uses no forbidden data"]
     );
 }
