@@ -153,29 +153,41 @@ impl<'p> Flows<'p> {
     /// Returns the labels of the data that decides whether a stop, or a question that the user
     /// declines, ends the run before this step has finished.
     fn guard(&self, step: usize) -> Taint {
-        let plan = &self.compiled.plan;
-        let dependents = plan.with_dependents(step);
         let mut guard = Taint::default();
-        for (index, other) in plan.steps().iter().enumerate() {
-            let ends_run = other.action.as_early_end().is_some() || other.action.may_skip_rest();
-            // Finally steps run although another step has ended the run.
-            let is_before = !plan.is_final(step) || plan.is_final(index);
-            if ends_run && is_before && !dependents.contains(index) {
-                guard.join(&self.steps[index].runs);
+        for (index, other) in self.steps.iter().enumerate() {
+            if self.may_end_before(index, step) {
+                guard.join(&other.runs);
             }
         }
         guard
     }
 
+    /// Returns `true` if the step `index`, a stop or a question, can end the run before `step` has
+    /// finished.
+    fn may_end_before(&self, index: usize, step: usize) -> bool {
+        let plan = &self.compiled.plan;
+        let action = &plan.steps()[index].action;
+        let ends_run = action.as_early_end().is_some() || action.may_skip_rest();
+        // Finally steps run although another step has ended the run.
+        let is_before = !plan.is_final(step) || plan.is_final(index);
+        ends_run && is_before && !plan.with_dependents(step).contains(index)
+    }
+
     /// Returns the labels of the outcomes that decide whether a call is made: those of the other
-    /// targets of a race or fallback, and those of the other calls of a loop that ends at the first
-    /// success or failure.
+    /// targets of a race or fallback, those of the other calls of a loop that ends at the first
+    /// success or failure, and those of stops and questions whose failure the run tolerates, since
+    /// they then do not end the run.
     pub(super) fn rivals(&self, step: usize) -> Taint {
         let plan = &self.compiled.plan;
         let mut rivals = Taint::default();
         let each = plan.steps()[step].action.as_loop();
         if each.is_some_and(LoopPlan::ends_at_success) || self.ends_at_failure(step) {
             rivals.join(&self.steps[step].any);
+        }
+        for index in 0..self.steps.len() {
+            if self.continues(index) && self.may_end_before(index, step) {
+                rivals.join(&self.shown(index));
+            }
         }
         if plan.stop == Stop::FirstSuccess {
             let is_sequential = plan.concurrency <= 1;
@@ -220,16 +232,14 @@ impl<'p> Flows<'p> {
             Action::Elicit(ask) => {
                 let done = self.computed(index, &ask.form.uses(), "answer");
                 // The step fails if the message cannot be evaluated.
-                let mut any = self.computed(index, &ask.message.uses(), "question");
-                any.join(&done);
-                (done, any)
+                (done, self.shown(index))
             }
             Action::Value(value) => {
                 let value = self.computed(index, &value.uses(), "value");
                 (value.clone(), value)
             }
-            Action::Stop(end) => {
-                let result = self.computed(index, &end.result.uses(), "result");
+            Action::Stop(_) => {
+                let result = self.shown(index);
                 (result.clone(), result)
             }
         };
@@ -298,6 +308,22 @@ impl<'p> Flows<'p> {
             all.join(&taint.through(&hop));
         }
         all
+    }
+
+    /// Returns the labels of the data that a stop or a question shows. The step fails if this data
+    /// cannot be evaluated.
+    fn shown(&self, step: usize) -> Taint {
+        match &self.compiled.plan.steps()[step].action {
+            Action::Elicit(ask) => {
+                let mut shown = self.computed(step, &ask.message.uses(), "question");
+                shown.join(&self.computed(step, &ask.form.uses(), "answer"));
+                shown
+            }
+            Action::Stop(end) => self.computed(step, &end.result.uses(), "result"),
+            Action::Call(_) | Action::Loop(_) | Action::Switch(_) | Action::Value(_) => {
+                Taint::default()
+            }
+        }
     }
 
     /// Returns the labels of a step that only evaluates an expression.
