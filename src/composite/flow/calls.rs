@@ -5,7 +5,7 @@ use std::{slice, sync::Arc};
 use super::{
     policy::FlowLabel,
     rule::Rule,
-    steps::{Flows, Item, Place, StepTaint},
+    steps::{Flows, Labels, Place, StepTaint},
     summary::Sink,
     taint::{Hop, InputName, Source, Taint},
 };
@@ -21,9 +21,7 @@ struct Argument {
     path: Vec<PathSegment>,
     /// The name of the argument. `None` if the part can contain any argument.
     name: InputName,
-    taint: Taint,
-    /// The labels without those of values that a person has approved.
-    unapproved: Taint,
+    labels: Labels,
     /// Whether the part is the whole input of the composite. If so, each argument has the labels of
     /// the input property with the same name.
     is_input: bool,
@@ -39,7 +37,7 @@ impl Flows<'_> {
         step: usize,
         call: &PossibleCall<'_>,
         runs: &Taint,
-        item: Option<&Item>,
+        item: Option<&Labels>,
     ) -> StepTaint {
         let arguments = self.arguments(step, call, item);
         match self.compiled.targets[call.site.site].route {
@@ -77,7 +75,7 @@ impl Flows<'_> {
                 };
                 let ends = [self.hop(step, end)];
                 let place = Place { step, path: &argument.path, rule, ends: &ends };
-                self.check_use(&argument.unapproved, &place);
+                self.check_use(&argument.labels.unapproved, &place);
             }
         }
         let ends = [self.hop(step, format!("call of `{tool}`"))];
@@ -88,7 +86,7 @@ impl Flows<'_> {
         // If the arguments can make the call fail, they have been reported themselves.
         self.check_call(step, call, [runs, &Taint::default()], egress, destructive);
         for argument in arguments {
-            result.join(&argument.taint.through(&hop));
+            result.join(&argument.labels.all.through(&hop));
         }
         StepTaint { any: result.clone(), done: result, runs: Taint::default() }
     }
@@ -111,7 +109,7 @@ impl Flows<'_> {
             };
             let ends = [&[self.hop(step, end)], &hops[..]].concat();
             for argument in arguments {
-                if let Some(taint) = self.part(argument, &argument.unapproved, input) {
+                if let Some(taint) = self.part(argument, &argument.labels.unapproved, input) {
                     let place = Place { step, path: &argument.path, rule: *rule, ends: &ends };
                     self.check_use(&taint, &place);
                 }
@@ -125,13 +123,13 @@ impl Flows<'_> {
         // the composite, even if no step uses them.
         let mut fails = Taint::default();
         if self.continues(step) {
-            arguments.iter().for_each(|argument| fails.join(&argument.unapproved));
+            arguments.iter().for_each(|argument| fails.join(&argument.labels.unapproved));
         }
         let (egress, destructive) = (egress.as_deref(), destructive.as_deref());
         self.check_call(step, call, [runs, &fails], egress, destructive);
         let done = self.substituted(&summary.result, arguments, &hop);
         let mut any = self.substituted(&summary.outcome, arguments, &hop);
-        arguments.iter().for_each(|argument| any.join(&argument.taint.through(&hop)));
+        arguments.iter().for_each(|argument| any.join(&argument.labels.all.through(&hop)));
         StepTaint { done, any, runs: Taint::default() }
     }
 
@@ -177,15 +175,15 @@ impl Flows<'_> {
         &self,
         step: usize,
         call: &PossibleCall<'_>,
-        item: Option<&Item>,
+        item: Option<&Labels>,
     ) -> Vec<Argument> {
         let at = |keys: &[PathSegment]| [&call.path[..], keys].concat();
         let expression = match &call.site.arguments {
             Arguments::Input => {
                 let taint = Taint::of_input(None, &self.hop_to("the input".to_owned()));
                 let path = at(&["tool".into()]);
-                let unapproved = taint.clone();
-                return vec![Argument { path, name: None, taint, unapproved, is_input: true }];
+                let labels = Labels { all: taint.clone(), unapproved: taint };
+                return vec![Argument { path, name: None, labels, is_input: true }];
             }
             Arguments::Mapped(expression) => expression,
         };
@@ -200,8 +198,10 @@ impl Flows<'_> {
             arguments.push(Argument {
                 path: path(&used.place),
                 name: name(&used.place),
-                taint: self.taint_of(step, &used, item.map(|item| &item.all)),
-                unapproved: self.unapproved(step, &used, item.map(|item| &item.unapproved)),
+                labels: Labels {
+                    all: self.taint_of(step, &used, item.map(|item| &item.all)),
+                    unapproved: self.unapproved(step, &used, item.map(|item| &item.unapproved)),
+                },
                 is_input: is_whole && used.place.is_empty(),
             });
         }
@@ -209,8 +209,8 @@ impl Flows<'_> {
             let hop = self.hop_to(format!("secret variable `{text}`"));
             let taint = Taint::of(Source::Private, &hop);
             let (path, name) = (path(&place), name(&place));
-            let unapproved = taint.clone();
-            arguments.push(Argument { path, name, taint, unapproved, is_input: false });
+            let labels = Labels { all: taint.clone(), unapproved: taint };
+            arguments.push(Argument { path, name, labels, is_input: false });
         }
         arguments
     }
@@ -236,7 +236,7 @@ impl Flows<'_> {
     fn substituted(&self, result: &Taint, arguments: &[Argument], hop: &Hop) -> Taint {
         let mut taint = result.without_inputs().through(hop);
         for (input, _) in result.inputs() {
-            let part = |argument: &Argument| self.part(argument, &argument.taint, input);
+            let part = |argument: &Argument| self.part(argument, &argument.labels.all, input);
             for part in arguments.iter().filter_map(part) {
                 taint.join(&part.through(hop));
             }

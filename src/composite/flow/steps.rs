@@ -53,8 +53,9 @@ pub(super) struct StepTaint {
     pub(super) runs: Taint,
 }
 
-/// The labels of the current element of a loop, or of the previous output of a repeated call.
-pub(super) struct Item {
+/// The labels of the values that a step uses.
+#[derive(Default)]
+pub(super) struct Labels {
     pub(super) all: Taint,
     /// The labels without those of values that a person has approved.
     pub(super) unapproved: Taint,
@@ -221,11 +222,13 @@ impl<'p> Flows<'p> {
     fn step(&mut self, index: usize) -> StepTaint {
         let compiled = self.compiled;
         let step = &compiled.plan.steps()[index];
-        let mut runs = self.rivals(index);
+        let (mut runs, mut decided) = (self.rivals(index), Taint::default());
         if let Some(condition) = &step.condition {
             let path = ["condition".into()];
             let place = (&path[..], Rule::Condition, "condition");
-            runs.join(&self.decision(index, &condition.uses(), None, place));
+            let labels = self.decision(index, &condition.uses(), None, place);
+            runs.join(&labels.unapproved);
+            decided = labels.all;
         }
         let (mut done, mut any) = match &step.action {
             Action::Call(_) | Action::Loop(_) | Action::Switch(_) => self.calls(index, step, &runs),
@@ -243,8 +246,10 @@ impl<'p> Flows<'p> {
                 (result.clone(), result)
             }
         };
-        done.join(&runs);
-        any.join(&runs);
+        for taint in [&mut done, &mut any] {
+            taint.join(&runs);
+            taint.join(&decided);
+        }
         StepTaint { done, any, runs }
     }
 
@@ -252,24 +257,25 @@ impl<'p> Flows<'p> {
     fn calls(&mut self, index: usize, step: &Step, runs: &Taint) -> (Taint, Taint) {
         let (mut done, mut any) = (Taint::default(), Taint::default());
         let mut runs = runs.clone();
-        let (mut item, mut elements) = (None, Taint::default());
+        let (mut item, mut decided) = (None, Taint::default());
         match step.action.as_loop().map(|each| &each.kind) {
             Some(LoopKind::ForEach { collection, .. }) => {
                 let path = ["collection".into()];
                 let place = (&path[..], Rule::Collection, "collection");
-                let uses = collection.uses();
-                let unapproved = self.decision(index, &uses, None, place);
-                runs.join(&unapproved);
-                elements = self.computed(index, &uses, "collection");
-                item = Some(Item { all: elements.clone(), unapproved });
+                let elements = self.decision(index, &collection.uses(), None, place);
+                runs.join(&elements.unapproved);
+                decided.join(&elements.all);
+                item = Some(elements);
             }
             Some(LoopKind::Repeat(repeat)) => {
                 let path = ["until".into()];
                 let place = (&path[..], Rule::Until, "until");
                 // The output of the previous iteration.
                 let last = self.steps[index].any.clone();
-                runs.join(&self.decision(index, &repeat.until.uses(), Some(&last), place));
-                item = Some(Item { all: last.clone(), unapproved: last });
+                let labels = self.decision(index, &repeat.until.uses(), Some(&last), place);
+                runs.join(&labels.unapproved);
+                decided.join(&labels.all);
+                item = Some(Labels { all: last.clone(), unapproved: last });
             }
             None => (),
         }
@@ -277,7 +283,9 @@ impl<'p> Flows<'p> {
             if let Some(when) = call.when {
                 let path = [&call.path[..], &["when".into()]].concat();
                 let place = (&path[..], Rule::Switch, "case");
-                runs.join(&self.decision(index, &when.uses(), None, place));
+                let labels = self.decision(index, &when.uses(), None, place);
+                runs.join(&labels.unapproved);
+                decided.join(&labels.all);
             }
             let called = self.call(index, &call, &runs, item.as_ref());
             done.join(&called.done);
@@ -285,29 +293,30 @@ impl<'p> Flows<'p> {
         }
         for taint in [&mut done, &mut any] {
             taint.join(&runs);
-            // The output of a loop contains the elements.
-            taint.join(&elements);
+            // The output of a loop also contains the elements of the collection.
+            taint.join(&decided);
         }
         (done, any)
     }
 
-    /// Returns the labels of references that decide what a step does. Approved values have none.
+    /// Returns the labels of references that decide what a step does.
     fn decision(
         &mut self,
         step: usize,
         uses: &[Use<'_>],
         item: Option<&Taint>,
         (path, rule, what): (&[PathSegment], Rule, &str),
-    ) -> Taint {
+    ) -> Labels {
         let hop = self.hop(step, what.to_owned());
-        let mut all = Taint::default();
+        let mut labels = Labels::default();
         for used in uses {
-            let taint = self.unapproved(step, used, item);
+            let unapproved = self.unapproved(step, used, item);
             let path = [path, &used.place].concat();
-            self.check_use(&taint, &Place { step, path: &path, rule, ends: &[hop.clone()] });
-            all.join(&taint.through(&hop));
+            self.check_use(&unapproved, &Place { step, path: &path, rule, ends: &[hop.clone()] });
+            labels.unapproved.join(&unapproved.through(&hop));
+            labels.all.join(&self.taint_of(step, used, item).through(&hop));
         }
-        all
+        labels
     }
 
     /// Returns the labels of the data that a stop or a question shows. The step fails if this data
