@@ -221,9 +221,7 @@ impl Flows<'_> {
     fn part(&self, argument: &Argument, taint: &Taint, input: &InputName) -> Option<Taint> {
         match (input, &argument.name) {
             (Some(input), Some(name)) if input != name => None,
-            (Some(input), None)
-                if argument.is_input && taint.inputs().next().is_some() =>
-            {
+            (Some(input), None) if argument.is_input && taint.inputs().next().is_some() => {
                 let hop = self.hop_to(format!("`$input.{input}`"));
                 Some(Taint::of_input(Some(input.clone()), &hop))
             }
