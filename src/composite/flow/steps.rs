@@ -1,7 +1,7 @@
 //! Computes the labels of the steps of one composite, and finds the steps that use labeled data
 //! although this is forbidden.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use super::{
     approval::{Approval, approvals},
@@ -269,7 +269,7 @@ impl<'p> Flows<'p> {
             }
             Some(LoopKind::Repeat(repeat)) => {
                 let path = ["until".into()];
-                let place = (&path[..], Rule::Until, "until");
+                let place = (&path[..], Rule::Until, "`until`");
                 // The output of the previous iteration.
                 let last = self.steps[index].any.clone();
                 let labels = self.decision(index, &repeat.until.uses(), Some(&last), place);
@@ -312,7 +312,8 @@ impl<'p> Flows<'p> {
         for used in uses {
             let unapproved = self.unapproved(step, used, item);
             let path = [path, &used.place].concat();
-            self.check_use(&unapproved, &Place { step, path: &path, rule, ends: &[hop.clone()] });
+            let ends = slice::from_ref(&hop);
+            self.check_use(&unapproved, &Place { step, path: &path, rule, ends });
             labels.unapproved.join(&unapproved.through(&hop));
             labels.all.join(&self.taint_of(step, used, item).through(&hop));
         }

@@ -99,7 +99,7 @@ tools = ["mail_*"]
 labels = ["private"]
 
 [[flow]]
-backends = ["mial"]
+backends = ["mall"]
 labels = []
 
 [[flow]]
@@ -127,7 +127,7 @@ steps = [{ id = "read", tool = "mail/read", allow_flow = " " }]
         [
             "2:1: missing key `labels`",
             "5:1: missing key `tools` or `backends`",
-            "9:13: unknown backend `mial`: did you mean `mail`?",
+            "9:13: unknown backend `mall`: did you mean `mail`?",
             "10:10: no labels: expected at least one",
             "14:11: unknown value `secret`: expected one of `private`, `untrusted`, `egress`, \
              `destructive`",
