@@ -147,25 +147,14 @@ pub(super) fn check(
     alias: &AliasLayer,
     reader: &mut Reader<'_, '_>,
 ) {
-    // Only one mistake is reported at each place.
-    let mut found: Vec<(Vec<Segment>, String)> = Vec::new();
     let report = composites.check_flow_of(policy, |tool| original(alias, tool));
+    for (path, message) in report.places() {
+        let path = [&[super::composite_tools::SECTION.into()], path].concat();
+        reader.report(&path, message);
+    }
     if !policy.trusts_annotations() {
         // The annotations of a tool may make an exception necessary.
         composites.remark(report.remarks);
-    }
-    for violation in report.violations {
-        match found.iter_mut().find(|(path, _)| path == violation.path()) {
-            Some((_, message)) => {
-                message.push_str("; also, ");
-                message.push_str(&violation.message());
-            }
-            None => found.push((violation.path().to_vec(), violation.message())),
-        }
-    }
-    for (path, message) in found {
-        let path = [&[super::composite_tools::SECTION.into()], &path[..]].concat();
-        reader.report(&path, message);
     }
 }
 

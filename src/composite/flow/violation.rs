@@ -5,6 +5,10 @@ use std::fmt;
 use super::{rule::Rule, taint::Hop};
 use crate::composite::error::{DisplayPath, Segment};
 
+/// The ways to correct a violation.
+const ADVICE: &str = "remove this use, let a person approve the value first, or set \
+                                 `allow_flow` to the reason why it is safe";
+
 /// A use of labeled data that a [`FlowPolicy`](super::FlowPolicy) forbids.
 ///
 /// `Display` prints the composite, the place in its definition, and the path of the data.
@@ -23,6 +27,27 @@ pub(crate) struct FlowReport {
     pub(crate) violations: Vec<FlowViolation>,
     /// Remarks on exceptions that allow nothing.
     pub(crate) remarks: Vec<String>,
+}
+
+// === impl FlowReport ===
+
+#[cfg(feature = "config")]
+impl FlowReport {
+    /// Returns the path of each place with a violation, and a description of all its violations.
+    pub(crate) fn places(&self) -> Vec<(&[Segment], String)> {
+        let mut places: Vec<(&[Segment], String)> = Vec::new();
+        for violation in &self.violations {
+            match places.iter_mut().find(|(path, _)| *path == violation.path) {
+                Some((_, text)) => {
+                    text.push_str("; also, ");
+                    text.push_str(&violation.finding());
+                }
+                None => places.push((&violation.path, violation.finding())),
+            }
+        }
+        let advised = |(path, text)| (path, format!("{text}; {ADVICE}"));
+        places.into_iter().map(advised).collect()
+    }
 }
 
 // === impl FlowViolation ===
@@ -58,12 +83,12 @@ impl FlowViolation {
     /// Returns the description of the violation without its place in the definition.
     #[must_use]
     pub fn message(&self) -> String {
-        format!(
-            "{}: {}; remove this use, let a person approve the value first, or set `allow_flow` \
-             to the reason why it is safe",
-            self.rule.violated(),
-            self.trace.join(" → "),
-        )
+        format!("{}; {ADVICE}", self.finding())
+    }
+
+    /// Returns the violated rule and the path of the data.
+    fn finding(&self) -> String {
+        format!("{}: {}", self.rule.violated(), self.trace.join(" → "))
     }
 }
 
