@@ -81,10 +81,10 @@ fn read() -> impl Strategy<Value = Read> {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let kind = prop_oneof![6 => Just(0_usize), 4 => 1..6_usize];
-    let condition = proptest::option::weighted(0.25, read());
+    let kind = prop_oneof![6 => Just(0_usize), 3 => 1..6_usize, 2 => Just(4_usize)];
+    let condition = proptest::option::weighted(0.3, read());
     let flags = (proptest::bool::weighted(0.4), any::<bool>());
-    (kind, [0..6_usize, 0..6_usize], vec(read(), 0..3), condition, flags).prop_map(
+    (kind, [0..6_usize, 0..6_usize], vec(read(), 1..3), condition, flags).prop_map(
         |(kind, tools, arguments, condition, (continues, has_default))| Draft {
             kind,
             tools,
@@ -100,7 +100,7 @@ fn composite() -> impl Strategy<Value = Composite> {
     let strategy = prop_oneof![3 => Just(0_usize), 3 => Just(1_usize), 2 => 2..5_usize];
     let output = proptest::option::of(read());
     let has_final = proptest::bool::weighted(0.2);
-    (strategy, vec(draft(), 1..6), output, has_final).prop_map(
+    (strategy, vec(draft(), 2..5), output, has_final).prop_map(
         |(strategy, steps, output, has_final)| Composite { strategy, steps, output, has_final },
     )
 }
@@ -357,7 +357,7 @@ fn check(
     let mut runner = TestRunner::new_with_rng(config, rng);
     let cases = (composite(), composite(), vec(1_u64..1000, 6));
     let checked = runner.run(&cases, |(inner, outer, numbers)| {
-        let names = [source, sink, source, sink, PLAIN];
+        let names = [source, sink, PLAIN, sink, PLAIN];
         let tools = [tool(INNER, &inner, names, false), tool("outer", &outer, names, true)];
         let Ok(layer) = CompositeLayer::new(tools) else { return Ok(()) };
         let is_accepted = layer.check_flow(&policy).is_empty();
