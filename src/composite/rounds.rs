@@ -127,14 +127,16 @@ where
         let arguments = call.arguments.take();
         let has_state = call.request_state.is_some();
         let compiled = &program.composites[composite];
-        if !has_state && request.context().abilities().is_nothing() {
+        let is_cancellable = compiled.plan.runs_on_cancel();
+        if !has_state && !is_cancellable && request.context().abilities().is_nothing() {
             // The client cannot answer questions, so there is only one round, and the run is never
             // suspended.
             let used = Used::default();
             let scope = Scope::resumed(settings.limits, compiled.timeout, used, started);
             let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
             let context = request.context();
-            let run = runner.run(&program, composite, arguments, None, context, scope);
+            let called = (composite, arguments, None);
+            let run = runner.run(&program, called, context, scope, None);
             return run.await.map_or_else(Reply::from, Reply::from);
         }
         let answered = |call: &mut CallToolRequestParams| {
@@ -216,10 +218,10 @@ impl Called<'_> {
         };
         loop {
             let scope = self.scope(&rounds);
-            let (arguments, run) = (self.arguments.clone(), rounds.run.take());
+            let called = (self.at, self.arguments.clone(), rounds.run.take());
             let program = runner.program.clone();
             let (runner, scoped) = (runner.clone(), scope.clone());
-            let run_once = runner.run(&program, self.at, arguments, run, self.context, scoped);
+            let run_once = runner.run_cancellable(&program, called, self.context, scoped);
             let mut asks = match run_once.await {
                 Ok(Ended::Asks(asks)) => asks,
                 Ok(Ended::Result { result, .. }) => return result.into(),

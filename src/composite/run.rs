@@ -98,41 +98,38 @@ impl<S> Runner<S>
 where
     S: ToolService,
 {
-    /// Runs a composite with these arguments. If `state` is given, resumes the suspended run with
-    /// this state. Otherwise, starts a new run.
-    ///
-    /// If the returned future is dropped, finally steps that run on a cancellation run in a task of
-    /// their own. Only composites with such steps pay for it.
-    pub(super) fn run<'r>(
+    /// Runs a composite like [`run`](Self::run). If the returned future is dropped, finally steps
+    /// that run on a cancellation run in a task of their own.
+    pub(super) fn run_cancellable<'r>(
         self,
         program: &'r Program,
-        composite: usize,
-        arguments: Option<JsonObject>,
-        state: Option<Box<RunState>>,
+        called: (usize, Option<JsonObject>, Option<Box<RunState>>),
         context: &'r Context,
         scope: Scope,
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
-        let plan = &program.composites[composite].plan;
-        let called = (composite, arguments, state);
+        let plan = &program.composites[called.0].plan;
         let Some(runs) = self.cancelled_runs.clone().filter(|_| plan.runs_on_cancel()) else {
-            return Either::Left(self.run_once(program, called, context, scope, None));
+            return Either::Left(self.run(program, called, context, scope, None));
         };
         // The calls of finally steps must not end with the request of the client. All other calls
         // end because their futures are dropped.
         let context = context.without_cancellation();
         let program = self.program.clone();
         Either::Right(runs.start(plan.grace().unwrap_or_default(), |cancelled| {
-            async move { self.run_once(&program, called, &context, scope, Some(cancelled)).await }
+            async move { self.run(&program, called, &context, scope, Some(cancelled)).await }
                 .boxed()
         }))
     }
 
-    /// Runs a composite like [`run`](Self::run), but stops all steps when the future is dropped.
-    /// `cancelled` is set when the call of the run is cancelled.
+    /// Runs a composite with these arguments. If a state is given, resumes the suspended run with
+    /// this state. Otherwise, starts a new run.
+    ///
+    /// Dropping the returned future stops all steps. If the future is kept when the call of the run
+    /// is cancelled, `cancelled` is a flag that is then set.
     ///
     /// Everything that does not wait is done before the future is created, which keeps the future
     /// small. `program` must be the same program that the runner contains.
-    fn run_once<'r>(
+    pub(super) fn run<'r>(
         self,
         program: &'r Program,
         (composite, arguments, state): (usize, Option<JsonObject>, Option<Box<RunState>>),
@@ -415,8 +412,8 @@ where
     };
     let active = state.as_ref().map_or(Duration::ZERO, |state| state.active());
     let around = scope.nested(timeout.saturating_sub(active));
-    let run = runner.run(&program, composite, Some(arguments), state, &context, around.clone());
-    match run.await {
+    let called = (composite, Some(arguments), state);
+    match runner.run_cancellable(&program, called, &context, around.clone()).await {
         // If the run ended because it reached a limit of an outer run, the error names that limit
         // instead of a failure of this composite.
         Ok(Ended::Result { result, reached: true })
