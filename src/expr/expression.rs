@@ -145,7 +145,7 @@ impl Expression {
     /// Returns all references in the expression, in the order in which they are written.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
-        self.0.collect(&mut Vec::new(), &mut uses);
+        self.0.visit(&mut Vec::new(), &mut |node, place| node.add_uses(place, &mut uses));
         uses
     }
 
@@ -167,7 +167,11 @@ impl Expression {
     /// Returns the paths to all strings that are references or templates.
     pub(crate) fn evaluated(&self) -> Vec<Vec<PathSegment>> {
         let mut places = Vec::new();
-        self.0.evaluated(&mut Vec::new(), &mut places);
+        self.0.visit(&mut Vec::new(), &mut |node, place| {
+            if !node.is_literal() {
+                places.push(place.to_vec());
+            }
+        });
         places
     }
 
@@ -180,7 +184,9 @@ impl Expression {
     /// written.
     pub(crate) fn secrets(&self) -> Vec<(Vec<PathSegment>, &str)> {
         let mut secrets = Vec::new();
-        self.0.secrets(&mut Vec::new(), &mut secrets);
+        self.0.visit(&mut Vec::new(), &mut |node, place| {
+            secrets.extend(node.secrets().into_iter().map(|text| (place.to_vec(), text)));
+        });
         secrets
     }
 
@@ -359,7 +365,7 @@ impl Node {
             Self::Template(template) if template.has_secrets() => self.written(),
             Self::Literal(_) | Self::Reference(_) | Self::Variable(_) | Self::Template(_) => {
                 let mut uses = Vec::new();
-                self.collect(&mut Vec::new(), &mut uses);
+                self.add_uses(&[], &mut uses);
                 if uses.iter().all(|used| known(used.root)) {
                     return self.evaluate(data);
                 }
@@ -403,34 +409,39 @@ impl Node {
         }
     }
 
-    fn evaluated(&self, place: &mut Vec<PathSegment>, places: &mut Vec<Vec<PathSegment>>) {
+    /// Calls `visit` for each literal, reference, variable and template in the expression, with its
+    /// place.
+    fn visit<'e>(
+        &'e self,
+        place: &mut Vec<PathSegment>,
+        visit: &mut dyn FnMut(&'e Self, &[PathSegment]),
+    ) {
         match self {
-            Self::Literal(_) => (),
-            Self::Reference(_) | Self::Variable(_) | Self::Template(_) => {
-                places.push(place.clone())
+            Self::Literal(_) | Self::Reference(_) | Self::Variable(_) | Self::Template(_) => {
+                visit(self, place);
             }
             Self::Array(nodes) => {
                 for (index, node) in nodes.iter().enumerate() {
                     place.push(PathSegment::Index(index));
-                    node.evaluated(place, places);
+                    node.visit(place, visit);
                     place.pop();
                 }
             }
             Self::Object(nodes) => {
                 for (key, node) in nodes {
                     place.push(PathSegment::Key(key.clone()));
-                    node.evaluated(place, places);
+                    node.visit(place, visit);
                     place.pop();
                 }
             }
         }
     }
 
-    fn collect<'e>(&'e self, place: &mut Vec<PathSegment>, uses: &mut Vec<Use<'e>>) {
+    /// Adds the references in a part of an expression at `place`.
+    fn add_uses<'e>(&'e self, place: &[PathSegment], uses: &mut Vec<Use<'e>>) {
         match self {
-            Self::Literal(_) | Self::Variable(_) => (),
             Self::Reference(reference) => uses.push(Use {
-                place: place.clone(),
+                place: place.to_vec(),
                 root: reference.root(),
                 path: reference.path(),
                 optional: reference.is_optional(),
@@ -439,7 +450,7 @@ impl Node {
                 text: reference.written(),
             }),
             Self::Template(template) => uses.extend(template.uses().map(|used| Use {
-                place: place.clone(),
+                place: place.to_vec(),
                 root: used.root,
                 path: &used.path,
                 optional: used.optional,
@@ -447,52 +458,16 @@ impl Node {
                 certain: used.certain,
                 text: &used.text,
             })),
-            Self::Array(nodes) => {
-                for (index, node) in nodes.iter().enumerate() {
-                    place.push(PathSegment::Index(index));
-                    node.collect(place, uses);
-                    place.pop();
-                }
-            }
-            Self::Object(nodes) => {
-                for (key, node) in nodes {
-                    place.push(PathSegment::Key(key.clone()));
-                    node.collect(place, uses);
-                    place.pop();
-                }
-            }
+            Self::Literal(_) | Self::Variable(_) | Self::Array(_) | Self::Object(_) => (),
         }
     }
 
-    fn secrets<'e>(
-        &'e self,
-        place: &mut Vec<PathSegment>,
-        secrets: &mut Vec<(Vec<PathSegment>, &'e str)>,
-    ) {
+    /// Returns the references to secret variables in a part of an expression, as written.
+    fn secrets(&self) -> Vec<&str> {
         match self {
-            Self::Literal(_) | Self::Reference(_) => (),
-            Self::Variable(variable) => {
-                if variable.is_secret() {
-                    secrets.push((place.clone(), variable.written()));
-                }
-            }
-            Self::Template(template) => {
-                secrets.extend(template.secrets().map(|text| (place.clone(), text)));
-            }
-            Self::Array(nodes) => {
-                for (index, node) in nodes.iter().enumerate() {
-                    place.push(PathSegment::Index(index));
-                    node.secrets(place, secrets);
-                    place.pop();
-                }
-            }
-            Self::Object(nodes) => {
-                for (key, node) in nodes {
-                    place.push(PathSegment::Key(key.clone()));
-                    node.secrets(place, secrets);
-                    place.pop();
-                }
-            }
+            Self::Variable(variable) if variable.is_secret() => vec![variable.written()],
+            Self::Template(template) => template.secrets().collect(),
+            _ => Vec::new(),
         }
     }
 
