@@ -107,7 +107,8 @@ where
         context: &'r Context,
         scope: Scope,
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
-        let plan = &program.composites[called.0].plan;
+        let (composite, ..) = called;
+        let plan = &program.composites[composite].plan;
         let Some(runs) = self.cancelled_runs.clone().filter(|_| plan.runs_on_cancel()) else {
             return Either::Left(self.run(program, called, context, scope, None));
         };
@@ -211,17 +212,12 @@ pub(super) fn finish<'r, C: Caller + Send + 'r>(
         let Some(grace) = compiled.plan.grace().filter(|_| run.has_finals_left()) else {
             return end(run.into_settled_parts(), compiled, context, scope, advertised);
         };
-        let of_finals = scope.of_finals(grace);
-        if run.is_cancelled() {
-            let (of_finals, context) =
-                (of_finals.close(CANCELLED.into()), context.without_client());
-            let mut run = run.into_finals(&of_finals, Some(&context));
-            if !run.begin_run() {
-                run = run.wait_until_end().await;
-            }
-            return end_cancelled(run, compiled);
+        let mut of_finals = scope.of_finals(grace);
+        let without_client = run.is_cancelled().then(|| context.without_client());
+        if without_client.is_some() {
+            of_finals = of_finals.close(CANCELLED.into());
         }
-        let mut run = run.into_finals(&of_finals, None);
+        let mut run = run.into_finals(&of_finals, without_client.as_ref());
         if !run.begin_run() {
             run = run.wait_until_end().await;
         }
