@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use rmcp::model::ToolAnnotations;
 
 use crate::{
+    composite::effect::Effect,
     named::named,
     pattern::{Patterns, Selection},
 };
@@ -79,12 +80,11 @@ pub enum FlowLabel {
 /// Returns the labels that the annotations of a tool claim. As in the protocol, a tool is
 /// destructive and interacts with the open world unless an annotation denies it.
 fn claimed(annotations: Option<&ToolAnnotations>) -> Vec<FlowLabel> {
-    let hint = |hint: fn(&ToolAnnotations) -> Option<bool>| annotations.and_then(hint);
     let mut labels = Vec::new();
-    if hint(|it| it.read_only_hint) != Some(true) && hint(|it| it.destructive_hint) != Some(false) {
+    if Effect::new(annotations) != Effect::Harmless {
         labels.push(FlowLabel::Destructive);
     }
-    if hint(|it| it.open_world_hint) != Some(false) {
+    if annotations.and_then(|annotations| annotations.open_world_hint) != Some(false) {
         labels.extend([FlowLabel::Untrusted, FlowLabel::Egress]);
     }
     labels
