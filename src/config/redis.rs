@@ -143,16 +143,22 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
+    /// Returns the server with the keys of a view, or of the file if `view` is `None`.
+    #[cfg(feature = "redis")]
+    fn server_of(&self, view: Option<&str>) -> Option<RedisServer> {
+        let server = self.server.clone()?;
+        Some(match view {
+            Some(view) => server.within(view),
+            None => server,
+        })
+    }
+
     /// Creates a store for cached results. `view` is as for budgets. Returns `None` if the file
     /// defines no valid Redis server, for which an error was already reported.
     #[cfg(feature = "cache")]
     pub(super) fn cache(&self, view: Option<&str>) -> Option<Arc<dyn CacheStore>> {
         #[cfg(feature = "redis")]
-        if let Some(server) = &self.server {
-            let server = match view {
-                Some(view) => server.clone().within(view),
-                None => server.clone(),
-            };
+        if let Some(server) = self.server_of(view) {
             return Some(Arc::new(server.cache()));
         }
         let _ = view;
@@ -169,11 +175,7 @@ impl RedisConfig {
         lease: Option<time::Duration>,
     ) -> Arc<dyn BudgetStore> {
         #[cfg(feature = "redis")]
-        if let Some(server) = &self.server {
-            let server = match view {
-                Some(view) => server.clone().within(view),
-                None => server.clone(),
-            };
+        if let Some(server) = self.server_of(view) {
             let away = if admit { WhenAway::Admit } else { WhenAway::Refuse };
             let store = server.budgets().when_away(away);
             return Arc::new(store.set_some(lease, RedisBudgets::lease));
