@@ -158,8 +158,10 @@ async fn unmatched_labels(
     config: &Config,
     router: &Router,
 ) -> Result<impl Iterator<Item = String>, Box<dyn Error>> {
-    let tools = list(router.clone()).await?;
-    let unmatched = config.flow_policy().unmatched(tools.iter().map(|tool| &*tool.name));
+    let policy = config.flow_policy();
+    // Without labels, the tools need not be listed again.
+    let tools = if policy.is_empty() { Vec::new() } else { list(router.clone()).await? };
+    let unmatched = policy.unmatched(tools.iter().map(|tool| &*tool.name));
     let problem = |pattern| format!("`[[flow]]`: the pattern `{pattern}` matches no tool");
     Ok(unmatched.into_iter().map(problem))
 }
