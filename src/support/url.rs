@@ -89,12 +89,10 @@ impl<'t> Url<'t> {
     #[cfg(feature = "config")]
     pub(crate) fn parse_secure(text: &'t str) -> Result<Self, String> {
         let url = Self::parse(text).ok_or("not a URL: expected `https://` and a host")?;
+        let insecure = "insecure URL: expected `https://`, or `http://` and a loopback host such \
+                        as `localhost`";
         if !url.is_secure() {
-            return Err(
-                "insecure URL: expected `https://`, or `http://` and a loopback host such \
-                        as `localhost`"
-                    .to_owned(),
-            );
+            return Err(insecure.to_owned());
         }
         url.metadata_address().map_or(Ok(url), Err)
     }

@@ -6,8 +6,8 @@ use super::{rule::Rule, taint::Hop};
 use crate::composite::error::{DisplayPath, Segment};
 
 /// The ways to correct a violation.
-const ADVICE: &str = "remove this use, let a person approve the value first, or set \
-                                 `allow_flow` to the reason why it is safe";
+const ADVICE: &str = "remove this use, let a person approve the value first, or set `allow_flow` \
+                      to the reason why it is safe";
 
 /// A use of labeled data that a [`FlowPolicy`](super::FlowPolicy) forbids.
 ///
