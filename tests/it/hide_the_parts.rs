@@ -1,6 +1,6 @@
 //! The example file that hides the parts and exposes the whole, as it is run.
 
-use std::{fs, process::Output};
+use std::fs;
 
 use rmcp::{ServiceExt, model::CallToolRequestParams, transport::TokioChildProcess};
 use serde_json::{Value, json};
@@ -8,19 +8,12 @@ use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use crate::{
-    programs::{PROGRAM, example},
+    programs::{PROGRAM, example, run},
     scripted::object,
     support::soon,
 };
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hide_the_parts.toml");
-
-/// Runs a command of the program.
-async fn gateway(arguments: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.args(arguments).env("SHOP", example("shop")).kill_on_drop(true);
-    soon(command.output()).await.unwrap()
-}
 
 /// Writes a configuration file.
 fn written(text: &str) -> NamedTempFile {
@@ -66,7 +59,7 @@ async fn clients_see_the_composite_and_cannot_call_its_targets() {
 
 #[tokio::test]
 async fn gateway_prints_the_plan_and_the_flowchart() {
-    let told = gateway(&["plan", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    let told = run(&["plan", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     let expected = r#"offer
    1  article  catalogue_describe {"article":"b10"}
@@ -75,7 +68,7 @@ async fn gateway_prints_the_plan_and_the_flowchart() {
 "#;
     assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
 
-    let drawn = gateway(&["draw", FILE, "offer"]).await;
+    let drawn = run(&["draw", FILE, "offer"]).await;
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
     let drawn = String::from_utf8(drawn.stdout).unwrap();
     assert!(drawn.starts_with("flowchart TB\n    subgraph c0[\"offer, parallel\"]\n"), "{drawn}");
@@ -87,7 +80,7 @@ async fn gateway_prints_the_plan_and_the_flowchart() {
         (&["plan", FILE, "offer", "--input", "[1]"], "expected a JSON object"),
         (&["call", FILE, "offer"], "at `/article`: is required"),
     ] {
-        let refused = gateway(arguments).await;
+        let refused = run(arguments).await;
         let told = String::from_utf8(refused.stderr).unwrap();
         assert!(!refused.status.success() && told.contains(error), "{arguments:?}: {told}");
     }
@@ -127,7 +120,7 @@ depends_on = ["approve"]
 async fn check_warns_of_a_possibly_oversized_state() {
     for (state, is_remarked) in [("", true), ("[state]\nstore = \"memory\"\n", false)] {
         let file = written(&format!("{LATE}\n{state}"));
-        let checked = gateway(&["check", path(&file)]).await;
+        let checked = run(&["check", path(&file)]).await;
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         let printed = String::from_utf8(checked.stdout).unwrap();
         let remark = "remarks\n  composite `clear`: step `delete` may change something, and the \
@@ -168,8 +161,7 @@ path = "/all"
 #[tokio::test]
 async fn call_of_a_tool_that_asks_names_the_alternative() {
     let file = written(APPROVED);
-    let called =
-        gateway(&["call", path(&file), "clear", "--input", r#"{ "article": "a1" }"#]).await;
+    let called = run(&["call", path(&file), "clear", "--input", r#"{ "article": "a1" }"#]).await;
     let told = String::from_utf8(called.stderr).unwrap();
     assert!(!called.status.success() && called.stdout.is_empty(), "{told}");
     let why = "the user must be asked, and the client cannot: it does not declare the capability";
@@ -189,7 +181,7 @@ async fn check_warns_of_tools_that_clients_can_call_without_approval() {
         (&["--offline"], "", String::new()),
     ] {
         let file = written(&format!("{APPROVED}\n{advertise}"));
-        let checked = gateway(&[&["check", path(&file)], arguments].concat()).await;
+        let checked = run(&[&["check", path(&file)], arguments].concat()).await;
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         let printed = String::from_utf8(checked.stdout).unwrap();
         let printed = printed.find("\nremarks\n").map_or("", |at| &printed[at..]);

@@ -1,11 +1,6 @@
 //! The commands of the program `mcp-composite`.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Output, Stdio},
-    sync::Arc,
-};
+use std::{fs, path::Path, process::Stdio, sync::Arc};
 
 use mcp_composite::{config::Config, lock::Lock};
 use rmcp::model::Tool;
@@ -13,19 +8,12 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
-    programs::{PROGRAM, example},
-    support::{soon, until},
+    programs::{PROGRAM, run},
+    support::until,
 };
 
 /// An example with two child processes, started from `${SHOP}`.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/hide_the_parts.toml");
-
-/// Runs a command without standard input.
-async fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.args(arguments).env("SHOP", example("shop")).stdin(Stdio::null()).kill_on_drop(true);
-    soon(command.output()).await.unwrap()
-}
 
 /// Returns the output of a command that must succeed.
 async fn printed(arguments: &[&str]) -> String {

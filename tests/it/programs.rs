@@ -1,5 +1,7 @@
 //! Programs that tests start.
 
+#[cfg(feature = "cli")]
+use std::process::{Output, Stdio};
 use std::{path::PathBuf, process::Command};
 
 /// Returns the path of an example, which `cargo test` has built.
@@ -20,6 +22,14 @@ pub(crate) fn example(name: &str) -> PathBuf {
 /// The program of this crate, which cargo builds with this test.
 #[cfg(feature = "cli")]
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcp-composite");
+
+/// Runs a command of the program without standard input. `${SHOP}` is the example of that name.
+#[cfg(feature = "cli")]
+pub(crate) async fn run(arguments: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(PROGRAM);
+    command.args(arguments).env("SHOP", example("shop")).stdin(Stdio::null()).kill_on_drop(true);
+    crate::support::soon(command.output()).await.unwrap()
+}
 
 /// Returns whether there is a process with this id.
 #[cfg(feature = "stdio")]

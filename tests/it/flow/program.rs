@@ -1,13 +1,8 @@
 //! The commands of the program with files that label tools.
 
-use std::{fs, process::Stdio};
+use std::fs;
 
-use tokio::process::Command;
-
-use crate::{
-    programs::{PROGRAM, example},
-    support::soon,
-};
+use crate::programs;
 
 /// Two steps, the second of which gets the result of the first.
 const COMPOSITE: &str = r#"
@@ -31,10 +26,8 @@ async fn run(labels: &str, command: &[&str]) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tools.toml");
     fs::write(&file, format!("{labels}{COMPOSITE}")).unwrap();
-    let mut program = Command::new(PROGRAM);
-    program.args(&command[..1]).arg(file).args(&command[1..]).env("SHOP", example("shop"));
-    program.stdin(Stdio::null()).kill_on_drop(true);
-    let output = soon(program.output()).await.unwrap();
+    let file = file.to_str().unwrap();
+    let output = programs::run(&[&command[..1], &[file], &command[1..]].concat()).await;
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
