@@ -11,6 +11,17 @@ use mcp_composite::config::{Config, Mistake};
 const ADVICE: &str = "; remove this use, let a person approve the value first, or set \
                       `allow_flow` to the reason why it is safe";
 
+/// Two labeled tools. The result of the first must not reach the second.
+const LABELS: &str = r#"
+[[flow]]
+tools = ["mail_read"]
+labels = ["private"]
+
+[[flow]]
+tools = ["web_post"]
+labels = ["egress"]
+"#;
+
 fn folder() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "flows"].iter().collect()
 }
@@ -29,6 +40,13 @@ fn files(folder: &str) -> Vec<(String, String)> {
 
 fn described(mistake: &Mistake) -> String {
     format!("{}: {}", mistake.path(), mistake.message().replace(ADVICE, ""))
+}
+
+/// Returns the mistake of a file that must have only one.
+fn only_mistake(file: &str) -> Mistake {
+    let error = Config::from_toml_str(file).unwrap_err();
+    let [mistake] = error.mistakes() else { panic!("{error}") };
+    mistake.clone()
 }
 
 /// Returns the expected and the reported mistakes of the files for which they differ.
@@ -160,23 +178,7 @@ labels = ["private"]
 
 #[test]
 fn views_are_checked_and_cannot_replace_the_labels() {
-    let file = |view: &str| {
-        format!(
-            r#"
-[[flow]]
-tools = ["mail_read"]
-labels = ["private"]
-
-[[flow]]
-tools = ["web_post"]
-labels = ["egress"]
-
-[[views]]
-path = "/a"
-{view}
-"#
-        )
-    };
+    let file = |view: &str| format!("{LABELS}\n[[views]]\npath = \"/a\"\n{view}\n");
     let composite = r#"
 [[views.composite_tools]]
 name = "run"
@@ -187,28 +189,18 @@ steps = [
     { id = "post", tool = "web_post", arguments = { body = "$prev.text" } },
 ]
 "#;
-    let error = Config::from_toml_str(&file(composite)).unwrap_err();
-    let [mistake] = error.mistakes() else { panic!("{error}") };
+    let mistake = only_mistake(&file(composite));
     assert_eq!(mistake.path(), "views[0].composite_tools[0].steps[1].arguments.body");
     assert!(mistake.message().contains("private data reaches an `egress` tool"), "{mistake}");
 
-    let error = Config::from_toml_str(&file("flow = []")).unwrap_err();
-    let [mistake] = error.mistakes() else { panic!("{error}") };
+    let mistake = only_mistake(&file("flow = []"));
     assert!(mistake.message().contains("all views share it"), "{mistake}");
 }
 
 /// An alias of a view can give a name in an inherited composite another meaning.
 #[test]
 fn aliases_of_views_determine_the_labels() {
-    let file = r#"
-[[flow]]
-tools = ["mail_read"]
-labels = ["private"]
-
-[[flow]]
-tools = ["web_post"]
-labels = ["egress"]
-
+    let composite = r#"
 [[composite_tools]]
 name = "run"
 description = "Runs"
@@ -218,25 +210,17 @@ steps = [
     { id = "post", tool = "web_post", arguments = { body = "$prev.text" } },
 ]
 "#;
-    assert!(Config::from_toml_str(file).is_ok());
+    let file = format!("{LABELS}{composite}");
+    assert!(Config::from_toml_str(&file).is_ok());
     let view = "[[views]]\npath = \"/a\"\naliases = [{ tool = \"mail_read\", name = \"news\" }]\n";
-    let error = Config::from_toml_str(&format!("{file}{view}")).unwrap_err();
-    let [mistake] = error.mistakes() else { panic!("{error}") };
+    let mistake = only_mistake(&format!("{file}{view}"));
     assert_eq!(mistake.path(), "composite_tools[0].steps[1].arguments.body");
     assert!(mistake.message().ends_with(" (in the view `/a`)"), "{mistake}");
 }
 
 #[test]
 fn exception_without_effect_is_remarked() {
-    let file = r#"
-[[flow]]
-tools = ["mail_read"]
-labels = ["private"]
-
-[[flow]]
-tools = ["web_post"]
-labels = ["egress"]
-
+    let composite = r#"
 [[composite_tools]]
 name = "run"
 description = "Runs"
@@ -246,7 +230,8 @@ steps = [
     { id = "post", tool = "web_post", arguments = { body = "$prev.text" }, allow_flow = "needed" },
 ]
 "#;
-    let config = Config::from_toml_str(file).unwrap();
+    let file = format!("{LABELS}{composite}");
+    let config = Config::from_toml_str(&file).unwrap();
     assert_eq!(
         config.composite_layer().remarks(),
         ["composite `run`: step `read` needs no `allow_flow`: it uses no forbidden data"]
