@@ -18,6 +18,7 @@ mod http_backend;
 mod losses;
 mod mermaid;
 mod processes;
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../it/programs.rs"]
 mod programs;
 mod progress;

@@ -1,8 +1,11 @@
 //! Programs that tests start.
 
-#[cfg(feature = "cli")]
-use std::process::{Output, Stdio};
 use std::{path::PathBuf, process::Command};
+#[cfg(feature = "cli")]
+use std::{
+    process::{Output, Stdio},
+    time::Duration,
+};
 
 /// Returns the path of an example, which `cargo test` has built.
 pub(crate) fn example(name: &str) -> PathBuf {
@@ -28,7 +31,8 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_mcp-composite");
 pub(crate) async fn run(arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(PROGRAM);
     command.args(arguments).env("SHOP", example("shop")).stdin(Stdio::null()).kill_on_drop(true);
-    crate::support::soon(command.output()).await.unwrap()
+    // Without the helpers of these tests, since other test programs include this file as well.
+    tokio::time::timeout(Duration::from_secs(60), command.output()).await.unwrap().unwrap()
 }
 
 /// Returns whether there is a process with this id.
