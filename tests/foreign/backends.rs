@@ -44,7 +44,8 @@ pub(crate) fn sqlite(folder: &Folder) -> String {
     child("sqlite", &[&server, "--db-path", file.to_str().unwrap()], "")
 }
 
-fn in_installed(path: &str) -> String {
+/// Returns the path of a program that `install.sh` has installed.
+pub(crate) fn in_installed(path: &str) -> String {
     installed().join(path).into_os_string().into_string().unwrap()
 }
 

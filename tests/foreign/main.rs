@@ -15,6 +15,7 @@ mod ending;
 mod eras;
 mod gateway;
 mod http_backend;
+mod lock;
 mod losses;
 mod mermaid;
 mod processes;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    process::{Output, Stdio},
+    process::Output,
     sync::{Arc, Mutex},
 };
 
@@ -13,14 +13,13 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
-use tokio::process::Command;
 use tower::{BoxError, service_fn};
 
 use crate::{
     authentication::{Program, answer},
     http::{Server, serve},
-    programs::PROGRAM,
-    support::{soon, until},
+    programs,
+    support::until,
 };
 
 /// A backend whose tools can change, and a file that locks them.
@@ -74,14 +73,8 @@ impl Backend {
     /// Runs a command, and returns its exit code, its output and its errors.
     async fn run(&self, command: &[&str]) -> (Option<i32>, String, String) {
         let file = self.folder.path().join("tools.toml");
-        let output = Command::new(PROGRAM)
-            .arg(command[0])
-            .arg(file)
-            .args(&command[1..])
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let Output { status, stdout, stderr } = soon(output).await.unwrap();
+        let arguments = [&command[..1], &[file.to_str().unwrap()], &command[1..]].concat();
+        let Output { status, stdout, stderr } = programs::run(&arguments).await;
         let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
         (status.code(), stdout, stderr)
     }
