@@ -1,4 +1,4 @@
-//! Security guarantees, each with a test that attacks it, as listed in `docs/security.md`.
+//! Security guarantees, each with a test that attacks it, as listed in `src/guide/security.md`.
 
 mod bounded;
 mod hidden;

@@ -46,7 +46,7 @@ fn promises(page: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
 fn every_documented_guarantee_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = Vec::new();
-    for folder in ["cli", "src", "tests/it", "tests/redis"] {
+    for folder in ["cli", "src", "tests/it", "tests/redis", "tests/foreign"] {
         tests_in(&root.join(folder), &mut tests);
     }
     let [mut promises, memory] = [PAGE, memory()].map(promises);
@@ -55,7 +55,7 @@ fn every_documented_guarantee_names_existing_tests() {
     for (promise, shown_by) in promises {
         assert!(!shown_by.is_empty(), "no test shows that {promise}");
         for test in shown_by {
-            let name = test.strip_prefix("redis::").unwrap_or(test);
+            let name = test.rsplit("::").next().unwrap();
             assert!(
                 tests.iter().any(|test| test == name),
                 "there is no test `{test}`, which shows that {promise}"
