@@ -1,14 +1,15 @@
 //! Allows or hides tools, prompts and resources by name, URI or annotation.
 //!
-//! A filter allows tools, prompts, resources and resource templates by name or URI, and tools also
-//! by their annotations. All other items are hidden. Hidden items are not listed, and clients
-//! cannot use them: the filter rejects requests to call, get, read, subscribe to or complete a
-//! hidden item (`tools/call`, `prompts/get`, `resources/read`, `skills/get`, directory reads,
-//! subscriptions and completions). It replies like a [`Router`](crate::adapter::Router) to which
-//! the item is unknown. Requests to unsubscribe are always allowed.
+//! A [`FilterLayer`] allows tools, prompts, resources and resource templates by name or URI, and
+//! tools also by their annotations. It hides all other items: they are not listed, and the filter
+//! rejects requests to call, get, read, subscribe to or complete them (`tools/call`, `prompts/get`,
+//! `resources/read`, `skills/get`, directory reads, subscriptions and completions). It replies like
+//! a [`Router`](crate::adapter::Router) to which the item is unknown. Requests to unsubscribe are
+//! always allowed.
 //!
-//! The server behind the filter may use a different error message for unknown items. By comparing
-//! the two messages, a client can then distinguish hidden items from items that do not exist.
+//! A client may be able to distinguish hidden items from items that do not exist, because the
+//! server behind a [`FilterLayer`] may use a different error message for unknown items than the
+//! filter.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -52,8 +53,8 @@
 //!
 //! # Annotations
 //!
-//! Lists of tools contain annotations, but tool calls do not. If a rule depends on annotations, the
-//! filter therefore lists the tools of the inner service, and caches them in a
+//! Lists of tools contain annotations, but tool calls do not. If a rule depends on annotations, a
+//! [`FilterLayer`] therefore lists the tools of the inner service, and caches them in a
 //! [catalog](crate::catalog):
 //!
 //! - If the catalog does not contain a called tool, the filter lists the tools. If listing fails,
@@ -63,13 +64,14 @@
 //! - If several tools have the same name, a call could reach any of them. The filter rejects the
 //!   call unless it allows all of these tools.
 //!
-//! If no rule depends on annotations, the filter does not list tools and needs no runtime.
+//! If no rule of a [`FilterLayer`] depends on annotations, the filter does not list tools and needs
+//! no runtime.
 //!
 //! # URIs
 //!
 //! A URI can be spelled in several ways. To prevent clients from bypassing a rule with another
-//! spelling, the filter applies the rules to the URI as the client wrote it, and to its other
-//! spellings:
+//! spelling, a [`FilterLayer`] applies its rules to the URI as the client wrote it, and to its
+//! other spellings:
 //!
 //! - The rules must allow the URI as written, and also in the form to which URL parsers and file
 //!   systems resolve it. The resolved form has a lower-case scheme, no needless escapes, and no `.`
@@ -81,35 +83,36 @@
 //!   Spellings can also differ in the notation of an IP address, in the fragment, and in escapes
 //!   such as `%C3%A9` for `é`.
 //!
-//! The filter always hides a URI that contains control characters or is surrounded by white space,
-//! because parsers remove these characters. If a pattern without wildcards denies a URI, it denies
-//! all spellings of the URI, whichever spelling the pattern uses. Write all other patterns in the
-//! usual spelling: scheme and host in lower case, no `..`, no needless escapes, and escapes in
-//! upper case. International host names are compared as written, so deny both `bücher.example` and
-//! `xn--bcher-kva.example`.
+//! A [`FilterLayer`] always hides a URI that contains control characters or is surrounded by white
+//! space, because parsers remove these characters. If a pattern without wildcards denies a URI, it
+//! denies all spellings of the URI, whichever spelling the pattern uses. Write all other patterns
+//! in the usual spelling: scheme and host in lower case, no `..`, no needless escapes, and escapes
+//! in upper case. International host names are compared as written, so deny both `bücher.example`
+//! and `xn--bcher-kva.example`.
 //!
-//! Prefer allow lists to deny lists, because a server may accept further URIs of a resource that
-//! the filter cannot know, for example with another host. A server may also accept further names of
-//! a tool, for example in another letter case.
+//! In a [`FilterLayer`], prefer allow lists to deny lists. A server may accept further URIs of a
+//! resource that the filter cannot know, for example with another host. A server may also accept
+//! further names of a tool, for example in another letter case.
 //!
-//! Hiding a URI template does not hide the resources to which the template expands. For example, to
-//! hide everything that `db://{table}` expands to, also hide the resources `db://*`.
+//! To hide a URI template together with the resources to which it expands, hide both: for
+//! `db://{table}`, also hide the resources `db://*`. The [rules for
+//! templates](FilterLayer::resource_templates) do not apply to resources.
 //!
-//! A completion request refers to a resource template by its text. If this text contains no `{`, it
-//! could also be the URI of a resource. In this case, the request is allowed only if the rules for
-//! templates and the rules for resources both allow it.
+//! A completion request refers to a resource template by its text, such as `db://{table}`. If this
+//! text contains no `{`, it could also be the URI of a resource. In this case, a [`FilterLayer`]
+//! allows the request only if the rules for templates and the rules for resources both allow it.
 //!
-//! The filter removes a completion value if the template could expand to a hidden resource with
-//! this value. Clients can combine the value with any values for the other arguments of the
-//! template, so the filter considers all combinations: `{host}` can be any text without `/`, and
-//! `{+path}` can be any text. If resources are allowed by URI, the patterns must allow all these
-//! expansions. For example, if the pattern `docs://*/public` is allowed, the value `public` for
-//! `path` in `docs://{host}/{path}` is kept.
+//! A [`FilterLayer`] removes a value from a completion result if the template could expand to a
+//! hidden resource with this value. Clients can combine the value with any values for the other
+//! arguments of the template, so the filter considers all combinations: `{host}` can be any text
+//! without `/`, and `{+path}` can be any text. If resources are allowed by URI, the patterns must
+//! allow all these expansions. For example, if the pattern `docs://*/public` is allowed, the value
+//! `public` for `path` in `docs://{host}/{path}` is kept.
 //!
 //! # What the filter does not check
 //!
-//! The filter does not check the contents of allowed items, even if the contents have a different
-//! URI. It forwards tasks, resource links in tool results, and requests that the protocol does not
+//! A [`FilterLayer`] does not check the contents of allowed items, even if the contents have a
+//! different URI. It forwards tasks, resource links in tool results, and requests that MCP does not
 //! define.
 
 mod completion;
@@ -132,7 +135,7 @@ use crate::{
 
 /// A layer that hides tools, prompts and resources of the wrapped service from clients.
 ///
-/// By default, the layer allows all items. See the [module docs](crate::filter) for details and an
+/// A new `FilterLayer` allows all items. See the [module docs](crate::filter) for details and an
 /// example.
 #[derive(Clone, Default)]
 pub struct FilterLayer {
@@ -244,8 +247,8 @@ impl FilterLayer {
 
     /// If `true`, hides destructive tools. Defaults to `false`.
     ///
-    /// By the rules of the protocol, a tool is destructive unless it has the annotation
-    /// `readOnlyHint: true` or `destructiveHint: false`.
+    /// MCP defines a tool as destructive unless it has the annotation `readOnlyHint: true` or
+    /// `destructiveHint: false`. A tool without annotations is therefore destructive.
     #[must_use]
     pub const fn hide_destructive(mut self, hide_destructive: bool) -> Self {
         self.settings.hide_destructive = hide_destructive;
@@ -274,9 +277,9 @@ impl FilterLayer {
     /// Returns warnings for the operator about patterns that match no item. Such a pattern often
     /// contains a typing error.
     ///
-    /// The filter checks patterns when it has seen a complete, non-empty list of items, from the
-    /// first page to the last. It checks the patterns for each kind of item once. Each warning is
-    /// logged once. At most 1000 warnings are kept.
+    /// A [`FilterLayer`] checks its patterns when it has seen a complete, non-empty list of items,
+    /// from the first page to the last. It checks the patterns for each kind of item once. It logs
+    /// each warning once, and keeps at most 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
@@ -290,8 +293,8 @@ impl FilterLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the filter lists the tools again after a minute, and only then detects
-    /// changed annotations.
+    /// Without an epoch, the filter lists the tools again when its copy is a minute old, and
+    /// detects changed annotations only then.
     FilterLayer: catalogs
 }
 

@@ -23,11 +23,11 @@
 //!   `{}` have 1 level, and `{"a": [1]}` has 2. `_meta` and the client information may always have
 //!   up to 16 levels.
 //!
-//! A size limit of zero rejects every call with arguments.
+//! A [size limit](LimitLayer::max_argument_bytes) of zero rejects every call with arguments.
 //!
-//! If you set no limit, only the transport limits the size of requests: with rmcp, to 16 MiB over
-//! pipes and to 4 MiB over HTTP. In a [configuration file](crate::config), the size limit defaults
-//! to 4 MiB. Every size limit also limits the depth to 128 levels.
+//! A new [`LimitLayer`] has no limits, so that only the transport limits the size of requests: with
+//! rmcp, to 16 MiB over pipes and to 4 MiB over HTTP. In a [configuration file](crate::config), the
+//! size limit defaults to 4 MiB. Every size limit also limits the depth to 128 levels.
 //!
 //! # Examples
 //!
@@ -70,9 +70,8 @@ use crate::{
 
 /// A layer that rejects requests that are too large or nested too deeply.
 ///
-/// By default, the layer has no limits and forwards all requests.
-///
-/// See the [module docs](crate::limit) for how size and depth are measured, and for an example.
+/// A new `LimitLayer` has no limits and forwards all requests. See the [module docs](crate::limit)
+/// for how size and depth are measured, and for an example.
 #[derive(Clone, Debug, Default)]
 pub struct LimitLayer(Bounds);
 
@@ -98,8 +97,8 @@ impl LimitLayer {
 
     /// Sets the maximum nesting depth of the arrays and objects in a request. Defaults to no limit.
     ///
-    /// If you set any limit of the layer, it also rejects requests with more than 128 levels, even
-    /// if `levels` is greater. No transport parses JSON that is nested more deeply.
+    /// A layer with any limit rejects requests with more than 128 levels, even if `levels` is
+    /// greater, because no transport parses JSON that is nested more deeply.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

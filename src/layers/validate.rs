@@ -9,35 +9,36 @@
 //!
 //! # Bounded work
 //!
-//! A check runs on the thread that calls the service, and cannot be interrupted. To keep checks
-//! below 50 ms, the layer counts the steps that a check needs before it starts the check, and
-//! rejects the call if they exceed a [limit](crate::guide::limits). Evaluating a schema or value,
-//! searching a text, copying a name and comparing a value take steps of about ten nanoseconds each.
-//! The layer also rejects a call whose arguments are nested too deeply. If a composite coerces
-//! arguments, a single limit covers the coercion and the validations before and after it.
+//! A [`ValidateLayer`] checks arguments on the thread that calls the service, and cannot interrupt
+//! a check. To keep checks below 50 ms, the layer counts the steps that a check needs before it
+//! starts the check, and rejects the call if they exceed a [limit](crate::guide::limits).
+//! Evaluating a schema or value, searching a text, copying a name and comparing a value take steps
+//! of about ten nanoseconds each. The layer also rejects a call whose arguments are nested too
+//! deeply. If a composite coerces arguments, a single limit covers the coercion and the validations
+//! before and after it.
 //!
-//! The sizes of a schema, of its references and of its regular expressions are limited, too, so
-//! that compiling the schema takes less than 50 ms. A schema that exceeds one of these limits does
-//! not compile.
+//! A [`ValidateLayer`] limits the sizes of a schema, of its references and of its regular
+//! expressions, so that it compiles the schema in less than 50 ms. A schema that exceeds one of
+//! these limits does not compile.
 //!
-//! If compiling and checking took more than a millisecond, the response future yields to other
-//! tasks once before it forwards the call. Without this, the checks of several layers could block
-//! the thread one after another. The layer does not move checks to other threads, because this
-//! would require a runtime, and the layer works with any executor.
+//! If a [`ValidateLayer`] spends more than a millisecond on compiling and checking, the response
+//! future yields to other tasks once before it forwards the call. Without this, the checks of
+//! several layers could block the thread one after another. The layer does not move checks to other
+//! threads, because this would require a runtime, and the layer works with any executor.
 //!
 //! # Unchecked calls
 //!
-//! In three cases, the layer forwards a call without checking it: if the server does not list the
-//! tool, if listing the tools fails, or if the input schema does not compile. It logs a
+//! A [`ValidateLayer`] forwards a call without checking it in three cases: the server does not list
+//! the tool, the tools cannot be listed, or the input schema does not compile. It logs a
 //! [warning](ValidateLayer::warnings) once for each tool that was called without a check.
 //!
 //! # Composites
 //!
-//! If the layer is below a [`CompositeLayer`](crate::composite::CompositeLayer), it also checks the
-//! calls that composites make to their targets. In [strict mode](SchemaMode::Strict), invalid
-//! arguments fail the branch and never reach the server. Because a plan can create arguments that
-//! are larger than its input, this layer can also [limit](ValidateLayer::max_argument_bytes) their
-//! size.
+//! If a [`ValidateLayer`] is below a [`CompositeLayer`](crate::composite::CompositeLayer), it also
+//! checks the calls that composites make to other tools. In [strict mode](SchemaMode::Strict), a
+//! call with invalid arguments fails and never reaches the server. Because a composite can create
+//! arguments that are larger than its input, the layer can also
+//! [limit](ValidateLayer::max_argument_bytes) their size.
 //!
 //! # Examples
 //!
@@ -95,7 +96,8 @@ use crate::{
 /// Maximum number of characters of a tool name in a warning. Longer names are truncated.
 const MAX_DISPLAYED_NAME: usize = 128;
 
-/// How the layer handles a call whose arguments do not match the input schema of the tool.
+/// How a [`ValidateLayer`] handles a call whose arguments do not match the input schema of the
+/// tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaMode {
@@ -110,9 +112,8 @@ pub enum SchemaMode {
 
 /// A layer that checks the arguments of tool calls against the input schemas of the called tools.
 ///
-/// By default, the layer has the mode [`SchemaMode::Off`] and no limits, and forwards all requests.
-///
-/// See the [module docs](crate::validate) for an example.
+/// A new `ValidateLayer` forwards all requests: its mode is [`SchemaMode::Off`], and it has no
+/// limits. See the [module docs](crate::validate) for an example.
 #[derive(Clone, Default)]
 pub struct ValidateLayer {
     mode: SchemaMode,
@@ -187,10 +188,9 @@ impl ValidateLayer {
         self
     }
 
-    /// Returns warnings for the operator about tools that were called without a check. Each warning
-    /// contains the reason why the layer could not check the call.
-    ///
-    /// Each warning is logged once, and at most 1000 warnings are kept.
+    /// Returns warnings for the operator about tools that were called without a check, each with
+    /// the reason why the layer could not check the call. The layer logs each warning once, and
+    /// keeps at most 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
@@ -198,8 +198,8 @@ impl ValidateLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer lists the tools again after a minute, and only then detects a
-    /// changed input schema.
+    /// Without an epoch, the layer lists the tools again when its copy is a minute old, and detects
+    /// a changed input schema only then.
     ValidateLayer: catalogs
 }
 

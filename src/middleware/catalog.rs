@@ -223,8 +223,9 @@ struct Varied<D> {
 macro_rules! catalog_setters {
     ($(#[$without_epoch:meta])+ $Layer:ident: $($catalogs:tt)+) => {
         impl $Layer {
-            /// Sets the epoch of the tools. Bumping it invalidates the cached tools.
-            ///
+            /// Sets the [epoch](crate::changes::Epoch) of the server's tools, a counter of their
+            /// changes. When you bump the epoch, the layer discards its cached copy of the tool
+            /// definitions.
             $(#[$without_epoch])+
             #[must_use]
             pub fn epoch(mut self, epoch: crate::changes::Epoch) -> Self {

@@ -21,8 +21,8 @@ pub type Advertise<S> = Informed<AdvertiseRule, S>;
 /// A layer that controls which tools clients see, and whether they see a list of tools or a search
 /// tool.
 ///
-/// By default, the layer advertises all tools and changes nothing. See the [module
-/// docs](crate::advertise) for details and an example.
+/// A new `AdvertiseLayer` advertises all tools in the list of tools, and so changes nothing. The
+/// [module docs](crate::advertise) describe the search tool, and contain an example.
 #[derive(Clone)]
 pub struct AdvertiseLayer {
     policy: Arc<Policy>,
@@ -38,8 +38,8 @@ impl AdvertiseLayer {
         Self::default()
     }
 
-    /// Sets which tools are advertised to clients. The patterns match the names that clients see.
-    /// Defaults to all tools.
+    /// Sets which tools are advertised, that is, which tools clients see. The patterns match the
+    /// names that clients see. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
@@ -48,17 +48,17 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Adds the names of composite tools. Composite tools are advertised even if the
-    /// [patterns](Self::tools) do not allow them, unless a pattern denies the exact name of the
-    /// composite tool. Defaults to no names.
+    /// Adds the names of composite tools, which call other tools. Composite tools are advertised
+    /// even if the [patterns](Self::tools) do not select them, unless a pattern denies the exact
+    /// name of the composite tool. Defaults to no names.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets whether calls to tools that are not advertised are rejected or forwarded. Defaults to
-    /// [`Calls::Refuse`], which rejects them.
+    /// Sets whether a client can call a tool that is not advertised. Defaults to [`Calls::Refuse`]:
+    /// the layer rejects the call as if the tool did not exist.
     #[must_use]
     pub fn calls(mut self, calls: Calls) -> Self {
         Arc::make_mut(&mut self.policy).calls = calls;
@@ -77,10 +77,10 @@ impl AdvertiseLayer {
     /// returns warnings about tools that clients cannot call because they are named `search_tools`
     /// or `call_tool`.
     ///
-    /// The layer checks the patterns once, against the first non-empty list of tools that it has
-    /// seen completely. In search mode, it checks the names whenever it lists the tools. Each
-    /// warning is logged once. At most 1000 warnings are returned, including warnings whose cause
-    /// has been resolved.
+    /// An `AdvertiseLayer` checks its patterns once, against the first non-empty list of tools that
+    /// it has seen completely. In search mode, it looks for tools with reserved names whenever it
+    /// lists the tools. It logs each warning once. The method returns at most 1000 warnings,
+    /// including warnings whose cause has been resolved.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()
@@ -93,8 +93,8 @@ impl AdvertiseLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, a search may use a cached list of tools that is up to about a minute
-    /// old. Lists and calls do not use the cached list.
+    /// Without an epoch, a search may use a cached list of tools that is up to about a minute old.
+    /// Tool lists and tool calls do not use the cached list.
     AdvertiseLayer: catalogs
 }
 

@@ -1,8 +1,9 @@
 //! Controls which tools clients see, and whether they see a list of tools or a search tool.
 //!
-//! To list a composite tool but hide the tools that it calls, place an [`AdvertiseLayer`] above the
-//! layer that runs composites. The layer controls only which tools clients see. To restrict access
-//! to tools, place a [filter](crate::filter) below the composites.
+//! A common use is to show clients a composite tool, and to hide the tools that it calls: place an
+//! [`AdvertiseLayer`] above the layer that runs composites. An `AdvertiseLayer` does not restrict
+//! the calls of composites. To restrict them as well, place a [filter](crate::filter) below the
+//! composites.
 //!
 //! - Tools that the [`Selection`](crate::pattern::Selection) excludes are not listed. If a client
 //!   calls such a tool, the layer rejects the call as if the tool did not exist, unless
@@ -11,8 +12,9 @@
 //! - [Composites](AdvertiseLayer::composites) are advertised even if the patterns exclude them. A
 //!   composite is hidden only if its exact name is denied, so `deny = ["*"]` shows only composites.
 //!
-//! If a pattern matches none of the listed tools, the layer logs a
-//! [warning](AdvertiseLayer::warnings) once. It checks only complete lists, not single pages.
+//! If a pattern of an [`AdvertiseLayer`] matches none of the listed tools, the layer logs a
+//! [warning](AdvertiseLayer::warnings) once. It checks patterns against complete lists only, not
+//! against single pages.
 //!
 //! # Search
 //!
@@ -25,14 +27,16 @@
 //! | `search_tools` | `query`, a string; `limit`, 1 to 50, by default 10 | `{ "tools": [{ "name", "title"?, "description"?, "inputSchema", "annotations"? }], "total" }`, best first |
 //! | `call_tool` | `name`, a string; `arguments`, an object, if it takes any | the result of the tool |
 //!
-//! Searches and calls cover all advertised tools, including composites. The layer replaces a call
-//! to `call_tool` with a call to the named tool, so the layers below treat it like a direct call.
-//! Clients can still call the advertised tools directly. If a tool below the layer is itself named
-//! `search_tools` or `call_tool`, clients cannot call it, and the layer logs a warning.
+//! `search_tools` and `call_tool` cover all advertised tools, including composites. The layer
+//! replaces a call to `call_tool` with a call to the named tool, so the layers below treat it like
+//! a direct call. Clients can still call the advertised tools directly. If a tool below the layer
+//! is itself named `search_tools` or `call_tool`, clients cannot call it, and the layer logs a
+//! warning.
 //!
-//! The layer lists the searchable tools when a client first searches, and caches the list in a
-//! [catalog](crate::catalog). If listing fails, the layer rejects the search as temporarily
-//! unavailable. Calls to tools other than `search_tools` still work.
+//! In search mode, an [`AdvertiseLayer`] lists the tools of the wrapped service when a client first
+//! searches, and caches the list in a [catalog](crate::catalog). If listing fails, the layer
+//! rejects the search as temporarily unavailable. Calls to tools other than `search_tools` still
+//! work.
 //!
 //! # Search results
 //!
@@ -41,9 +45,9 @@
 //! scripts without spaces, each character is a word.
 //!
 //! A search uses only the first 1024 bytes and the first 32 distinct words of the query. The index
-//! contains only the first 8192 bytes and the first 512 words of each name, title and description,
-//! and at most a million words for all tools together. Tools that are listed after this limit is
-//! reached are found only by their full names.
+//! contains the first 8192 bytes and the first 512 words of each name, title and description, and
+//! at most a million words for all tools together. When the index has reached this limit, a search
+//! finds further tools only by their full names.
 //!
 //! A search finds each tool that contains at least one word of the query. The score of a tool is
 //! the sum of *weight × closeness × rarity* over the words of the query:
@@ -57,9 +61,9 @@
 //!   and *m* is the number of tools that contain the word, a prefix of it, or a longer word that
 //!   begins with it.
 //!
-//! A tool whose name equals the query ranks first. It is followed by tools whose names consist of
-//! the words of the query: `create issue` finds `create_issue`. Tools with equal scores keep the
-//! listing order. A query without words finds all tools, in listing order.
+//! In the search result, a tool whose name equals the query ranks first. It is followed by tools
+//! whose names consist of the words of the query: `create issue` finds `create_issue`. Tools with
+//! equal scores keep the listing order. A query without words finds all tools, in listing order.
 //!
 //! # Examples
 //!

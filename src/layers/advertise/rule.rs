@@ -17,7 +17,8 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Whether clients can call a tool that is not advertised to them.
+/// Whether clients can call a tool that an [`AdvertiseLayer`](super::AdvertiseLayer) hides from
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
@@ -28,7 +29,8 @@ pub enum Calls {
     Allow,
 }
 
-/// How clients find tools.
+/// How clients find the tools that an [`AdvertiseLayer`](super::AdvertiseLayer) shows them: in the
+/// list of tools, or with a search tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {

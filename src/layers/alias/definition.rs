@@ -5,8 +5,8 @@ use std::fmt;
 use rmcp::model::ToolAnnotations;
 use serde_json::Value;
 
-/// An alias for a tool, which changes its name, texts, annotations or arguments. A property that is
-/// not set in the alias is left unchanged.
+/// An alias for a tool: changes the name, texts, annotations or arguments that clients see. A
+/// property that is not set in the alias is left unchanged.
 ///
 /// # Examples
 ///
@@ -31,10 +31,11 @@ pub struct ToolAlias {
     pub(super) arguments: Vec<(String, ArgumentAlias)>,
 }
 
-/// An alias for an argument of a tool. Hides or renames the argument, or sets its default or
+/// An alias for an argument of a tool: hides or renames the argument, or sets its default value or
 /// description.
 ///
-/// The `Debug` output does not contain the default, which may be secret.
+/// The `Debug` output of an `ArgumentAlias` does not contain the default value, which may be
+/// secret.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct ArgumentAlias {
@@ -44,8 +45,8 @@ pub struct ArgumentAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias for a prompt, which changes its name or texts. A property that is not set in the alias
-/// is left unchanged.
+/// An alias for a prompt: changes the name or texts that clients see. A property that is not set in
+/// the alias is left unchanged.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PromptAlias {
@@ -55,8 +56,8 @@ pub struct PromptAlias {
     pub(super) description: Option<String>,
 }
 
-/// An alias for a resource or URI template, which changes its URI, name or texts. A property that
-/// is not set in the alias is left unchanged.
+/// An alias for a resource or URI template: changes the URI, name or texts that clients see. A
+/// property that is not set in the alias is left unchanged.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ResourceAlias {
@@ -104,9 +105,9 @@ impl ToolAlias {
     /// Sets the annotations of the tool. Annotations that are `None` in `annotations` are not
     /// changed.
     ///
-    /// Set only annotations that are true for the tool. The layer does not verify them, but the
-    /// layers above rely on them: for example, composites derive their own annotations from those
-    /// of the tools that they call.
+    /// Set only annotations that are true for the tool, because the alias layer does not verify
+    /// them. Layers above rely on the annotations: for example, a composite tool derives its own
+    /// annotations from those of the tools that it calls.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);
         self
@@ -203,9 +204,10 @@ impl ResourceAlias {
 
     /// Sets the URI under which clients list and read the resource.
     ///
-    /// If `original` is a URI template, `uri` must be a URI template with a different prefix: only
-    /// the part before the first `{` may differ. When a client reads a URI that matches `uri`, the
-    /// layer replaces the prefix with that of `original` before it forwards the request.
+    /// If `original` is a URI template such as `db://{table}`, `uri` must be a template that
+    /// differs only in the part before the first `{`, such as `shop://{table}`. When a client reads
+    /// a URI that matches `uri`, the layer replaces this prefix with the prefix of `original`
+    /// before it forwards the request.
     pub fn uri(mut self, uri: impl Into<String>) -> Self {
         self.uri = Some(uri.into());
         self

@@ -6,7 +6,7 @@ use crate::{message::ItemKind, names::is_plain};
 
 /// All errors found in a list of aliases.
 ///
-/// The `Display` output has one line per error.
+/// The `Display` output has one line per [`AliasError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasErrors(Vec<AliasError>);
 
@@ -26,7 +26,7 @@ pub enum AliasErrorKind {
     /// A name or URI is blank.
     #[error("a blank name")]
     Blank,
-    /// The protocol does not allow this name for tools.
+    /// MCP does not allow this name for tools.
     #[error(
         "illegal tool name {name:?}: expected 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.`{}",
         Between(separator)
@@ -50,7 +50,7 @@ pub enum AliasErrorKind {
         name: String,
     },
     /// The alias hides an argument, and also sets a property that has no effect on a hidden
-    /// argument.
+    /// argument, such as a new name.
     #[error("`{key}` cannot be used with `hide`: clients see nothing of the argument")]
     Meaningless {
         /// The name of the property without effect.

@@ -23,7 +23,7 @@ use crate::{
 
 /// A layer that changes the names, texts and arguments of tools, prompts and resources.
 ///
-/// By default the layer has no aliases and changes nothing. See the [module docs](crate::alias) for
+/// A new `AliasLayer` has no aliases and changes nothing. See the [module docs](crate::alias) for
 /// details and an example.
 #[derive(Clone, Default)]
 pub struct AliasLayer(Arc<Aliases>);
@@ -76,12 +76,13 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets a separator that is allowed in tool names, such as the `/` in `github/search`. Without
-    /// this setting, the layer rejects names with a separator that the protocol does not allow. Use
-    /// the separator of the [`Router`](crate::adapter::Router) below this layer.
+    /// Sets a separator that is allowed in tool names, such as the `/` in `github/search`. MCP does
+    /// not allow some separators, so the layer rejects an alias such as `github/search` without
+    /// this setting. Use the separator of the [`Router`](crate::adapter::Router) below this layer.
     ///
-    /// Call this method before [`tools`](Self::tools). A separator consists of 1 to 8 visible ASCII
-    /// characters. The layer ignores any other separator. Defaults to no separator.
+    /// Call `separator` before [`tools`](Self::tools), which checks the names. A separator consists
+    /// of 1 to 8 visible ASCII characters. The layer ignores any other separator. Defaults to no
+    /// separator.
     #[must_use]
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.aliases().separator = separator.into();
@@ -92,11 +93,11 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if any alias is invalid. The alias for a tool is invalid if its name is
-    /// blank or illegal, or if an earlier alias is for the same tool or has the same name. The
-    /// alias for an argument is invalid if its name is blank, if an earlier alias is for the same
-    /// argument or has the same name, or if it hides the argument and sets a property that has no
-    /// effect on hidden arguments.
+    /// Returns all errors if any alias is invalid. An alias for a tool is invalid if its name is
+    /// blank or illegal, or if an earlier alias is for the same tool or has the same name. An alias
+    /// for an argument is invalid if its name is blank, or if an earlier alias is for the same
+    /// argument or has the same name. It is also invalid if it hides the argument and sets a
+    /// property that has no effect on hidden arguments.
     pub fn tools(
         mut self,
         aliases: impl IntoIterator<Item = ToolAlias>,
@@ -113,8 +114,8 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if any alias is invalid: if its name is blank, or if an earlier alias is
-    /// for the same prompt or has the same name.
+    /// Returns all errors if any alias is invalid. An alias for a prompt is invalid if its name is
+    /// blank, or if an earlier alias is for the same prompt or has the same name.
     pub fn prompts(
         mut self,
         aliases: impl IntoIterator<Item = PromptAlias>,
@@ -130,9 +131,9 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if any alias is invalid: if its URI is blank, if an earlier alias is for
-    /// the same resource or has the same URI, or if it changes more of a URI template than the
-    /// prefix before the first `{`.
+    /// Returns all errors if any alias is invalid. An alias for a resource is invalid if its URI is
+    /// blank, or if an earlier alias is for the same resource or has the same URI. An alias for a
+    /// URI template is also invalid if it changes more than the prefix before the first `{`.
     pub fn resources(
         mut self,
         aliases: impl IntoIterator<Item = ResourceAlias>,
@@ -155,12 +156,12 @@ impl AliasLayer {
 
     /// Returns warnings for the operator about aliases that do not match the server's items.
     ///
-    /// The layer warns if the item or argument of an alias does not exist, if an alias has the name
-    /// of another item, if no tool call can set a required argument, and if the default of an
-    /// argument does not match the input schema of the tool. It looks for missing items
-    /// once, in the first non-empty list that is read completely. It checks all other
-    /// conditions whenever a client lists items. Each warning is logged once. At most 1000 warnings
-    /// are kept.
+    /// An `AliasLayer` warns in four cases: the tool, prompt, resource or argument of an alias does
+    /// not exist; an alias has the name of another item; no tool call can set a required argument;
+    /// or the default of an argument does not match the input schema of the tool. It looks for
+    /// missing items once, in the first non-empty list that it has read completely. It checks the
+    /// other conditions whenever a client lists items. It logs each warning once, and keeps at most
+    /// 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
@@ -169,8 +170,9 @@ impl AliasLayer {
     /// Translates a server's name to the client's name. Returns the name in the alias for the item
     /// `original`, or `original` itself if the item has no alias.
     ///
-    /// Returns `None` if clients cannot request the item because an alias for a different item uses
-    /// its name. Does not translate URIs that match a URI template with an alias.
+    /// `name_of` returns `None` if clients cannot request the item `original`, because an alias for
+    /// a different item uses its name. It does not translate URIs that match a URI template with an
+    /// alias.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -190,8 +192,9 @@ impl AliasLayer {
     /// Translates a client's name to the server's name. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// Returns `None` if the name is the original name of a renamed item, because clients cannot
-    /// use this name. Does not translate URIs that match a URI template with an alias.
+    /// `original_of` returns `None` if `name` is the original name of a renamed item, because
+    /// clients cannot use this name. It does not translate URIs that match a URI template with an
+    /// alias.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -208,9 +211,9 @@ impl AliasLayer {
         self.0.resources.uris_of(uri)
     }
 
-    /// Returns a handle to `changes` for the listeners above this layer. If a server reports an
-    /// update of a renamed resource to `changes`, these listeners receive the resource's URI as
-    /// clients know it.
+    /// Returns a handle to `changes`, a channel for change notifications, for the listeners above
+    /// this layer. When a server reports to `changes` that a renamed resource was updated, these
+    /// listeners receive the URI that clients know.
     ///
     /// Pass the returned handle to
     /// [`ServeService::changes`](crate::adapter::ServeService::changes), so that clients are
@@ -224,11 +227,11 @@ impl AliasLayer {
         changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a handle to `changes` for the server below this layer. If the server reports an
-    /// updated resource to this handle, the layer translates the URI of the resource, so that all
-    /// listeners receive the URI that clients know.
+    /// Returns a handle to `changes`, a channel for change notifications, for the server below this
+    /// layer. When the server reports an updated resource to this handle, the layer translates the
+    /// URI of the resource, so that all listeners receive the URI that clients know.
     ///
-    /// Use this method instead of [`changes`](Self::changes) if `changes` also receives reports
+    /// Use `changes_below` instead of [`changes`](Self::changes) if `changes` also receives reports
     /// from servers that are not below this layer. Pass the returned handle to the
     /// [`RemoteService`](crate::adapter::RemoteService) below this layer.
     #[must_use]

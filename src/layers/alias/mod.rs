@@ -7,60 +7,61 @@
 //!
 //! # Names
 //!
-//! A request that uses the original name of a renamed item is rejected as unknown. An alias can
-//! have the name of another item. The name then refers to the item with the alias, and the other
-//! item is not listed, unless it has an alias with a different name. Two aliases can therefore swap
-//! two names.
+//! When an alias renames a tool, prompt or resource, clients must use the new name: an
+//! [`AliasLayer`] rejects a request with the original name as unknown. An alias can have the name
+//! of another item. The name then refers to the item with the alias, and the other item is not
+//! listed, unless it has an alias with a different name. Two aliases can therefore swap two names.
 //!
-//! The alias of a tool must be a name that the protocol allows. If a
-//! [separator](AliasLayer::separator) is set, the name may also consist of several valid parts with
-//! the separator between them.
+//! The name that a tool's alias sets must be a tool name that MCP allows. If a
+//! [separator](AliasLayer::separator) such as `/` is set, the name may also consist of several
+//! valid parts with the separator between them.
 //!
-//! An alias for a URI template renames all resources whose URIs match the template. For clients,
-//! the URIs of these resources begin with the prefix in the alias instead of the server's prefix,
-//! in lists, requests and links. They are not available under the server's prefix. If a resource
-//! also has its own alias, it is available under the URI in that alias instead.
+//! An alias for a URI template renames all resources whose URIs match the template. Clients see
+//! their URIs with the prefix in the alias instead of the server's prefix, in lists, requests and
+//! links. They cannot request them under the server's prefix. If a resource also has its own alias,
+//! it is available under the URI in that alias instead.
 //!
 //! URIs can be spelled in several ways. A renamed resource is not available under any spelling of
 //! its original URI. The docs of the filter layer [list the spellings](crate::filter#uris).
 //!
-//! In requests, the layer translates the names of tools, prompts, resources and arguments if the
-//! request calls a tool, gets a prompt, reads or subscribes to a resource, or completes an
-//! argument. It also translates the names in the errors with which the layers below refuse these
-//! requests. In results, including those of finished tasks, it translates the URIs of resource
-//! contents, embedded resources and resource links. It does not translate names in a server's
-//! requests for user input, in JSON-RPC errors, in texts and in structured content.
+//! An [`AliasLayer`] translates names in requests that call a tool, get a prompt, read or subscribe
+//! to a resource, or complete an argument. It also translates the names in the errors with which
+//! the layers below refuse these requests. In results, including those of finished tasks, it
+//! translates the URIs of resource contents, embedded resources and resource links. It forwards
+//! everything else unchanged: a server's requests for user input, JSON-RPC errors, texts and
+//! structured content.
 //!
 //! # Arguments
 //!
-//! An alias can hide an argument of a tool, or change the name, default or description of an
-//! argument. The layer rejects a tool call that sets a hidden argument, or that sets a renamed
-//! argument by its original name. If a hidden argument has a default, the server always receives
-//! the default.
+//! An alias can hide an argument of a tool, or change the name, default value or description of an
+//! argument. The [`AliasLayer`] rejects a tool call that sets a hidden argument, or that sets a
+//! renamed argument by its original name. If a hidden argument has a default, the server always
+//! receives the default.
 //!
-//! Hide an argument to fix or omit its value, but not to keep its name secret. If a tool accepts
-//! undeclared arguments, the layer forwards unknown arguments, but rejects hidden arguments and the
-//! original names of renamed arguments. By trying names, clients can therefore find out which of
-//! these names exist.
+//! Hide an argument to fix or omit its value, but not to keep its name secret, because clients can
+//! find out the name. If a tool accepts undeclared arguments, the [`AliasLayer`] forwards unknown
+//! argument names, but rejects the names of hidden arguments and the original names of renamed
+//! arguments. A client that tries names can tell them apart.
 //!
 //! # Input schemas
 //!
-//! The input schema that clients receive contains `properties`, `required` and
-//! `additionalProperties` of the tool's schema, with the argument names that the aliases set. Other
-//! keywords at the root of the schema, such as `allOf` and `if`, are omitted.
+//! For a tool whose arguments have aliases, clients receive an input schema that an [`AliasLayer`]
+//! has rewritten. It contains `properties`, `required` and `additionalProperties` of the tool's
+//! schema, with the argument names that the aliases set. The layer omits other keywords at the root
+//! of the schema, such as `allOf` and `if`.
 //!
-//! The schema of each argument is copied together with the definitions that it refers to. If an
-//! argument's schema contains parts that the layer does not understand, such as a reference to
-//! another document, the layer copies only the type, title and description. It does the same if the
-//! copied schemas exceed 1 MiB.
+//! The [`AliasLayer`] copies the schema of each argument together with the definitions that it
+//! refers to. If an argument's schema contains parts that the layer does not understand, such as a
+//! reference to another document, the layer copies only the type, title and description. It does
+//! the same if the copied schemas exceed 1 MiB.
 //!
-//! The copied schemas contain no hidden arguments and no original names, except in the texts of
-//! `title` and `description`. The output schema is unchanged.
+//! The input schema that clients receive contains no hidden arguments and no original names, except
+//! in the texts of `title` and `description`. The output schema of the tool is unchanged.
 //!
-//! The input schema that clients receive may allow arguments that the tool does not accept, but it
-//! never forbids arguments that the tool accepts. Invalid arguments are rejected by the tool or by
-//! a layer below. If the rejected value is a default that the client did not send, the client
-//! receives only a general error message, and the layer logs the details.
+//! The input schema that clients receive allows every argument that the tool accepts, and may allow
+//! others. The tool, or a layer below the [`AliasLayer`], rejects invalid arguments. If the
+//! rejected value is a default that the client did not send, the client receives only a general
+//! error message, and the layer logs the details.
 //!
 //! # Examples
 //!

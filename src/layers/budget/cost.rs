@@ -10,9 +10,9 @@ use crate::{json_pointer, pattern::Selection};
 /// A function that reads the actual cost of a tool call from the tool result.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 
-/// The cost of each call to the selected tools, in a unit of your choice, such as cents, tokens or
-/// rows. Costs are charged to budgets with the unit [`Unit::Cost`](super::Unit::Cost), and count
-/// toward the cost limits of runs.
+/// The cost of a call to the selected tools, in a unit of your choice, such as cents, tokens or
+/// rows. A [`BudgetLayer`](super::BudgetLayer) charges costs to budgets with the unit
+/// [`Unit::Cost`](super::Unit::Cost), and counts them toward the cost limits of composite runs.
 ///
 /// ```
 /// use mcp_composite::{budget::Cost, pattern::Selection};
@@ -56,17 +56,19 @@ enum CostLocation {
 // === impl Cost ===
 
 impl Cost {
-    /// Creates a cost of `units` for each call to the selected tools.
+    /// Creates a cost of `units` for each call to the tools that `tools` selects.
     ///
-    /// If `units` is zero and no [actual](Self::actual) cost is set, calls to the tools are free.
-    /// Free calls are not charged to budgets with the unit [`Unit::Cost`](super::Unit::Cost).
+    /// If `units` is zero and no function reads the [actual](Self::actual) cost from results, calls
+    /// to the selected tools are free. Free calls are not charged to budgets with the unit
+    /// [`Unit::Cost`](super::Unit::Cost).
     #[must_use]
     pub const fn new(tools: Selection, units: u64) -> Self {
         Self { tools, known: Known { estimate: units, actual: None } }
     }
 
     /// Sets the function that reads the actual cost of a tool call from the tool result. If the
-    /// function returns `None`, the estimated cost is charged.
+    /// function returns `None`, the layer charges the estimate that was passed to
+    /// [`new`](Self::new).
     #[must_use]
     pub fn actual<F>(mut self, actual: F) -> Self
     where
@@ -77,10 +79,8 @@ impl Cost {
     }
 
     /// Reads the actual cost of a tool call from the tool result, at a JSON Pointer ([RFC 6901])
-    /// such as `/_meta/usage/total`.
-    ///
-    /// If the result does not contain a non-negative integer at this position, the estimated cost
-    /// is charged.
+    /// such as `/_meta/usage/total`. If the result does not contain a non-negative integer at this
+    /// position, the layer charges the estimate that was passed to [`new`](Self::new).
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]

@@ -8,7 +8,8 @@ use crate::pattern::Selection;
 /// this limit.
 pub(super) const MAX_COST: &str = "max_cost";
 
-/// A limit on the total number, size or cost of tool calls.
+/// A limit on the total number, size or cost of tool calls. A [`BudgetLayer`](super::BudgetLayer)
+/// enforces it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,23 +34,23 @@ pub struct Budget {
     max_per_call: Option<u64>,
 }
 
-/// The unit of a budget: whether it limits the number, size or cost of tool calls.
+/// The unit of a [`Budget`]: whether it limits the number, size or cost of tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
-    /// The number of tool calls.
+    /// Limits the number of tool calls.
     Calls,
-    /// The size of tool results in bytes. The size of a result is the length of all its strings and
-    /// keys, including Base64 data, plus a few bytes for each other value.
+    /// Limits the size of tool results in bytes. The size of a result is the length of all its
+    /// strings and keys, including Base64 data, plus a few bytes for each other value.
     ///
-    /// The size of a result is unknown before the call, so calls are allowed while any bytes are
-    /// left. The results of the last calls may therefore exceed the limit.
+    /// Because the size of a result is unknown before the call, a budget of bytes allows calls
+    /// while any bytes are left. The results of the last calls may therefore exceed the limit.
     Bytes,
-    /// The [cost](super::Cost) of tool calls.
+    /// Limits the total [cost](super::Cost) of tool calls, such as cents or tokens.
     Cost,
 }
 
-/// The scope of a budget: which tool calls share the budget.
+/// The scope of a [`Budget`]: which tool calls share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Per {
@@ -65,11 +66,11 @@ pub enum Per {
     Global,
 }
 
-/// The refill of a budget. Adds an amount to the budget at a fixed interval, until the budget is
-/// full again.
+/// The refill of a [`Budget`]. Adds an amount to the budget at a fixed interval, until the budget
+/// is full again. For example, a refill of 1 per minute allows one more call each minute.
 ///
-/// The first interval starts when a call is charged to a full budget. If calls have spent more than
-/// the limit, refills must make up for the excess before further calls are allowed.
+/// The first interval of a refill starts when a call is charged to a full budget. If calls have
+/// spent more than the limit, refills must make up for the excess before further calls are allowed.
 /// [`Budget::most_spent`] bounds the excess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
@@ -89,11 +90,11 @@ pub enum BudgetError {
     /// run.
     #[error("the budget name `{0}` is reserved for a setting of composites")]
     Reserved(String),
-    /// The layer has another budget with the same name. Names must be unique, because stores
-    /// identify balances by the name of the budget.
+    /// The layer already has a budget with this name. Names must be unique, because stores identify
+    /// balances by the name of the budget.
     #[error("duplicate budget `{0}`")]
     Duplicate(String),
-    /// The refill amount is zero, so that refills would add nothing.
+    /// The refill amount is zero, so the refill would add nothing.
     #[error("the refill of budget `{0}` is 0: expected at least 1")]
     RefillsNothing(String),
     /// The refill interval is zero. Such a budget would refill continuously and never be exhausted.
@@ -106,8 +107,8 @@ pub enum BudgetError {
 impl Budget {
     /// Creates a global budget of `limit` units, without a refill.
     ///
-    /// If `limit` is zero, the budget rejects all calls to the selected tools. If its unit is
-    /// [cost](Unit::Cost), it still allows free calls.
+    /// If `limit` is zero, the budget rejects all calls to the selected tools. A budget of zero
+    /// [cost](Unit::Cost) still allows calls that cost nothing.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, unit: Unit, limit: u64) -> Self {
         Self {
@@ -177,10 +178,10 @@ impl Budget {
     /// Sets the maximum amount that a single call is charged, even if the server reports a higher
     /// cost.
     ///
-    /// Defaults to the limit of the budget, so that a single call cannot be charged more than the
-    /// whole budget. `units` also bounds the total debt of a budget with a [refill](Self::refill):
-    /// its total spent amount never exceeds the larger of `units` and the limit. The budget
-    /// therefore always recovers in foreseeable time.
+    /// The maximum charge for one call defaults to the limit of the budget. If the budget has a
+    /// [refill](Self::refill), `units` also bounds its debt: the total spent amount never exceeds
+    /// the larger of `units` and the limit. The budget therefore always recovers in foreseeable
+    /// time.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
@@ -200,7 +201,7 @@ impl Budget {
     /// Returns the maximum total amount that a budget with a [refill](Self::refill) counts as
     /// spent. This is the limit or the maximum charge of a single call, whichever is larger.
     ///
-    /// If concurrent calls spend more than this amount, stores ignore the excess. Otherwise, many
+    /// If concurrent calls spend more than `most_spent`, stores ignore the excess. Otherwise, many
     /// concurrent calls could exhaust the budget for a long time, because refills would have to
     /// make up for all of them.
     #[must_use]
@@ -209,7 +210,7 @@ impl Budget {
         if most_per_call > self.limit { most_per_call } else { self.limit }
     }
 
-    /// Returns the scope of the budget.
+    /// Returns the scope of the budget: which tool calls share it.
     #[must_use]
     pub const fn shared_per(&self) -> Per {
         self.per
@@ -252,7 +253,8 @@ impl Refill {
     /// raise the available amount above the limit of the budget.
     ///
     /// If `amount` or `every` is zero, the refill adds nothing.
-    /// [`try_budget`](super::BudgetLayer::try_budget) rejects such a refill.
+    /// [`BudgetLayer::try_budget`](super::BudgetLayer::try_budget) rejects a budget with such a
+    /// refill.
     #[must_use]
     pub const fn new(amount: u64, every: Duration) -> Self {
         Self { amount, every }

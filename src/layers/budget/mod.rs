@@ -13,17 +13,18 @@
 //!
 //! # What is charged, and when
 //!
-//! Before a call, the layer *reserves* an amount of each budget: one call, or the estimated cost.
-//! Because of these reservations, concurrent calls never exceed a budget of calls. From a budget of
-//! bytes, the layer reserves nothing, because the size of the result is unknown before the call. It
-//! rejects the call only if no bytes are left.
+//! Before a tool call, a [`BudgetLayer`] *reserves* an amount of each budget: one call, or the
+//! estimated cost. Because of these reservations, concurrent calls never exceed a budget of calls.
+//! From a budget of bytes, the layer reserves nothing, because the size of the result is unknown
+//! before the call. It rejects the call only if no bytes are left.
 //!
-//! After the reply, the layer *settles* the reservation: it charges the actual amount, even if this
-//! exceeds the amount that is left. The layer then rejects further calls until refills have made up
-//! for the overdraft. A single call is charged at most the limit of the budget, or
-//! [`max_per_call`](Budget::max_per_call) if set. If a budget has a refill, the total spent amount
-//! is [capped](Budget::most_spent), too. The budget therefore recovers in foreseeable time,
-//! whatever costs servers report, and however many calls run concurrently.
+//! After the reply to a tool call, a [`BudgetLayer`] *settles* the reservation: it charges the
+//! actual amount, even if this exceeds the amount that is left in the budget. The layer then
+//! rejects further calls until refills have made up for the overdraft. A single call is charged at
+//! most the limit of the budget, or [`max_per_call`](Budget::max_per_call) if set. If a budget has
+//! a refill, the total spent amount is [capped](Budget::most_spent), too. The budget therefore
+//! recovers in foreseeable time, whatever costs servers report, and however many calls run
+//! concurrently.
 //!
 //! | the call ends with | its reservation is |
 //! |---|---|
@@ -37,32 +38,35 @@
 //! | a panic, or dropped: canceled, timed out above, its branch stopped | charged, with the estimate of its cost and no bytes |
 //! | dropped before it was forwarded | released |
 //!
-//! A forwarded call is charged even if the caller cancels it or a timeout ends it, because the tool
-//! may have run. Otherwise, clients could avoid charges by canceling calls just before the reply,
-//! and calls to a tool that is slower than its timeout would be free.
+//! A tool call that was forwarded to the server is charged even if the caller cancels it or a
+//! timeout ends it, because the tool may have run. Otherwise, clients could avoid charges by
+//! canceling calls just before the reply, and calls to a tool that is slower than its timeout would
+//! be free.
 //!
-//! A failed call is not charged if its error proves that the call was not sent. The layer
-//! recognizes such an error only if it is a [`BackendError`](crate::message::BackendError), or a
-//! [`BoxError`](tower::BoxError) whose source chain contains a `BackendError`. A call that fails
-//! with any other error is charged.
+//! A tool call that fails is charged, unless its error proves that the call was not sent to the
+//! server. A [`BudgetLayer`] recognizes such an error only if it is a
+//! [`BackendError`](crate::message::BackendError), or a [`BoxError`](tower::BoxError) whose source
+//! chain contains a `BackendError`.
 //!
-//! The layer reserves budgets per run first, then budgets per caller, then global budgets. If one
-//! of them rejects the call, the layer releases all earlier reservations.
+//! If several budgets select a tool, a [`BudgetLayer`] reserves budgets per run first, then budgets
+//! per caller, then global budgets. If one of them rejects the call, the layer releases the
+//! reservations that it has already made.
 //!
-//! The error of a rejected call contains the name of the exhausted budget and, if known, the time
-//! after which to retry. The time is an estimate: it assumes that no other call comes first, and
-//! that each running call consumes exactly the amount reserved for it.
+//! If a budget rejects a tool call, the client receives an error with the name of the budget and,
+//! if known, the time after which to retry. The time is an estimate: it assumes that no other call
+//! comes first, and that each running call consumes exactly the amount reserved for it.
 //!
-//! If a budget store is unavailable, the store decides whether calls are allowed or rejected. If a
-//! call is rejected for this reason, the client receives the error that the tool is temporarily
-//! unavailable. The layer logs the reason as a warning at most once in ten seconds. It logs all
-//! further rejections at debug level.
+//! If a budget store is unavailable, the store decides whether calls are allowed or rejected. The
+//! client of a rejected call receives the error that the tool is temporarily unavailable. The layer
+//! logs the reason as a warning at most once in ten seconds, and logs all further rejections at
+//! debug level.
 //!
 //! # The cost limit of a run
 //!
-//! If a tool call belongs to a run, the cost of the call always counts toward the cost limit of the
-//! run, even if no budget has the unit [`Cost`](Unit::Cost). To limit the cost of a composite's
-//! runs, set its `max_cost`.
+//! A *run* of a composite is one call of the composite, together with all tool calls that result
+//! from it. The cost of each tool call in a run counts toward the cost limit of the run, even if no
+//! budget has the unit [`Cost`](Unit::Cost). To limit the cost of a composite's runs, set its
+//! `max_cost`.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/budgets.md")]
@@ -134,10 +138,11 @@ pub mod future {
 
 /// A layer that charges tool calls to budgets. Rejects a call if a budget has too little left.
 ///
-/// By default, the layer has no budgets and forwards all requests. It only counts the cost of each
-/// tool call in a run toward the run's cost limit.
+/// A new `BudgetLayer` has no budgets and forwards all requests. Even then, it counts the cost of
+/// each tool call in a composite's run toward the run's cost limit.
 ///
-/// All clones of the layer, and all services created by them, share the balances of the budgets.
+/// All clones of a `BudgetLayer`, and all services created by them, share the balances of the
+/// budgets.
 ///
 /// See the [module docs](crate::budget) for an example, and for the amounts that calls are charged.
 #[derive(Clone, Default)]
@@ -157,9 +162,9 @@ impl BudgetLayer {
 
     /// Adds a budget. Replaces an earlier budget of the same name.
     ///
-    /// Do not use the name `max_cost`. Errors use this name for the [cost
-    /// limit](crate::composite::CompositeTool::max_cost) of a run. To reject the name, use
-    /// [`try_budget`](Self::try_budget).
+    /// Do not give a budget the name `max_cost`: error messages use this name for the [cost
+    /// limit](crate::composite::CompositeTool::max_cost) of a composite's run.
+    /// [`try_budget`](Self::try_budget) rejects the name, `budget` does not.
     #[must_use]
     pub fn budget(mut self, budget: Budget) -> Self {
         let budgets = &mut self.rules().budgets;
@@ -206,8 +211,9 @@ impl BudgetLayer {
     /// the identity of the caller of a request, or `None` if the caller is unidentified. All
     /// unidentified callers share one balance.
     ///
-    /// Use an identity that clients cannot forge, such as an authenticated subject. Otherwise, a
-    /// client that poses as another caller can use up the other caller's balance.
+    /// The identity of a caller must be one that clients cannot forge, such as an authenticated
+    /// subject. Otherwise, a client that poses as another caller can use up the other caller's
+    /// balance.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where

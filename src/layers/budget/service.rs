@@ -20,8 +20,8 @@ use crate::{
 /// Created by [`BudgetLayer`](super::BudgetLayer).
 ///
 /// `Budgeted` is ready when the wrapped service is ready. If a tool call must wait for a budget
-/// store, the response future holds the ready service until the store replies. If the call is then
-/// rejected, the future drops the ready service, which releases the capacity that it had reserved.
+/// store, the response future holds the ready service until the store replies. If the store rejects
+/// the call, the future drops the ready service, which releases the capacity that it had reserved.
 #[derive(Clone)]
 pub struct Budgeted<S> {
     /// The settings and the opened budgets. `None` if the layer has no budgets and no costs.

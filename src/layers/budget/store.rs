@@ -11,8 +11,9 @@ use super::{definition::Budget, reservation::Reservation};
 /// budgets between processes, for example in a database. The balances of budgets per run are not in
 /// the store.
 ///
-/// The store keeps a balance for each pair of budget name and caller. A layer reserves an amount
-/// before each tool call, and settles the reservation with the actual amount after the call.
+/// A `BudgetStore` keeps a balance for each pair of budget name and caller. A
+/// [`BudgetLayer`](super::BudgetLayer) reserves an amount before each tool call, and settles the
+/// reservation with the actual amount after the call.
 pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// Reserves an amount of a budget before a tool call. Returns [`Denied::Over`] if too little is
     /// left.
@@ -20,16 +21,18 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// `caller` is `None` for a global budget. For a budget [per caller](super::Per::Caller), it is
     /// `None` if the caller is unidentified.
     ///
-    /// If the consumption of the call is unknown in advance, `amount` is zero. The store must then
-    /// grant the reservation if any amount is left, and deny it otherwise.
+    /// If the consumption of the call is unknown in advance, as for a budget of bytes, `amount` is
+    /// zero. The store must then grant the reservation if any amount is left, and deny it
+    /// otherwise.
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply;
 
     /// Opens a budget, so that many reservations can be made without repeating work such as looking
     /// up the budget.
     ///
-    /// A layer opens its budgets when it wraps a service. If this method returns an [`OpenBudget`],
-    /// the layer calls [`OpenBudget::reserve`] instead of [`reserve`](Self::reserve). Both must
-    /// have the same effect. The default implementation returns `None`.
+    /// A [`BudgetLayer`](super::BudgetLayer) opens its budgets when it wraps a service. If this
+    /// method returns an [`OpenBudget`], the layer calls [`OpenBudget::reserve`] instead of
+    /// [`reserve`](Self::reserve). Both must have the same effect. The default implementation
+    /// returns `None`, so the layer uses `reserve`.
     fn open(&self, budget: &Budget) -> Option<Box<dyn OpenBudget>> {
         let _ = budget;
         None
@@ -45,8 +48,8 @@ pub trait BudgetStore: fmt::Debug + Send + Sync {
     /// Waits until the store has written all settled and released amounts to its backend, for
     /// example a database.
     ///
-    /// When a [`Gateway`](crate::config::Gateway) is closed, it calls this method and waits up to
-    /// five seconds for it. The default implementation completes immediately.
+    /// When a [`Gateway`](crate::config::Gateway) is closed, it calls `flush` and waits up to five
+    /// seconds for it. The default implementation completes immediately.
     fn flush(&self) -> BoxFuture<'_, ()> {
         Box::pin(future::ready(()))
     }
@@ -83,9 +86,9 @@ pub enum ReserveReply {
 
 /// An amount of a budget that is reserved for a tool call.
 ///
-/// [`settle`](Self::settle) charges the actual amount of the call. If the permit is dropped without
-/// being settled, the reserved amount is released. A permit belongs to the store and the budget
-/// that created it. The type system prevents misuse of permits. For example, a permit cannot be
+/// A permit belongs to the store and the budget that created it. [`settle`](Self::settle) charges
+/// the actual amount of the call. If the permit is dropped without being settled, the reserved
+/// amount is released. The type system prevents misuse of permits. For example, a permit cannot be
 /// settled twice:
 ///
 /// ```compile_fail,E0382
@@ -123,14 +126,13 @@ enum Of {
     Elsewhere(Box<dyn Settle>),
 }
 
-/// A reservation that was made by a custom [`BudgetStore`], and that a [`BudgetPermit`] contains.
-/// If it is dropped without being settled, it must release the reserved amount.
+/// The reservation of a custom [`BudgetStore`], wrapped in a [`BudgetPermit`]. If it is dropped
+/// without being settled, it must release the reserved amount.
 pub trait Settle: Send + Sync {
     /// Charges the actual amount, even if it exceeds the reserved amount or the amount that is
     /// left.
     ///
-    /// This method is not async. An implementation for a remote store must therefore update the
-    /// store in the background.
+    /// `settle` is not async. A remote store must therefore update its balance in the background.
     fn settle(self: Box<Self>, actual: u64);
 }
 

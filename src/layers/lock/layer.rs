@@ -16,10 +16,10 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A layer that compares a server's tools with a [`Lock`], which contains approved definitions.
-/// Hides the tools whose definitions differ.
+/// A layer that compares a server's tools with a [`Lock`], which contains the tool definitions that
+/// an operator has approved. By default, it hides the tools whose definitions differ.
 ///
-/// By default, the layer has no lock and changes nothing. See the [module docs](crate::lock) for
+/// `LockLayer::default()` has no lock and changes nothing. See the [module docs](crate::lock) for
 /// details and an example.
 #[derive(Clone, Default)]
 pub struct LockLayer {
@@ -52,15 +52,16 @@ impl LockLayer {
         Self { pinned: Some(pinned), ..Self::default() }
     }
 
-    /// Sets the policy for tools whose definitions differ from the lock. Defaults to
-    /// [`OnDrift::Hide`].
+    /// Sets the policy for tools whose definitions differ from the lock, that is, from the
+    /// definitions that an operator has approved. Defaults to [`OnDrift::Hide`].
     #[must_use]
     pub const fn on_drift(mut self, on_drift: OnDrift) -> Self {
         self.on_drift = on_drift;
         self
     }
 
-    /// Sets the policy for tools that are not in the lock. Defaults to [`OnNew::Hide`].
+    /// Sets the policy for tools that are not in the lock, so that no operator has approved them.
+    /// Defaults to [`OnNew::Hide`].
     #[must_use]
     pub const fn on_new(mut self, on_new: OnNew) -> Self {
         self.on_new = on_new;
@@ -68,9 +69,8 @@ impl LockLayer {
     }
 
     /// Returns warnings for the operator about tools that are missing from the lock, or whose
-    /// definitions differ from it.
-    ///
-    /// Each warning is logged once, and at most 1000 warnings are kept.
+    /// definitions differ from it. The layer logs each warning once, and keeps at most 1000
+    /// warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
@@ -78,8 +78,8 @@ impl LockLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer lists the tools again after a minute. It detects a changed
-    /// definition then, or as soon as a client lists the tools.
+    /// Without an epoch, the layer lists the tools again when its copy is a minute old. It detects
+    /// a changed definition then, or as soon as a client lists the tools.
     LockLayer: catalogs
 }
 

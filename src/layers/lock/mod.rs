@@ -11,8 +11,9 @@
 //! - *New tools.* The server lists a tool that is not in the lock. By default, the tool is neither
 //!   listed nor callable. See [`OnNew`].
 //!
-//! The order of tools, of pages and of the members in a schema does not matter. Names and texts are
-//! compared character by character, so a name that only looks like another name is different.
+//! When a [`LockLayer`] compares tools with a lock, the order of tools, of pages and of the members
+//! in a schema does not matter. It compares names and texts character by character, so a name that
+//! only looks like another name is different.
 //!
 //! ```
 //! use std::convert::Infallible;
@@ -54,18 +55,18 @@
 //!
 //! # When definitions are compared
 //!
-//! The layer compares the tools on each page of a tool list that a client requests. It also lists
-//! all tools itself, and caches them in a [catalog](crate::catalog): before the first list, before
-//! the first call, and after the [epoch](LockLayer::epoch) is bumped. For a call, the layer uses
-//! the results of these comparisons. It rejects the call if the server does not list the tool, or
-//! if the tools cannot be listed, unless the policies of the layer allow calls to tools with
+//! A [`LockLayer`] compares the tools on each page of a tool list that a client requests. It also
+//! lists all tools itself, and caches them in a [catalog](crate::catalog): before the first list,
+//! before the first call, and after the [epoch](LockLayer::epoch) is bumped. For a call, the layer
+//! uses the results of these comparisons. It rejects the call if the server does not list the tool,
+//! or if the tools cannot be listed, unless the policies of the layer allow calls to tools with
 //! unknown definitions.
 //!
-//! If a tool has ever differed from the lock, it stays hidden until the layer is replaced, even if
-//! the server lists the approved definition again. This prevents a server from alternating between
-//! two definitions. If several tools have the same name, all of them must match the lock.
+//! If a tool has ever differed from the lock, it stays hidden until the [`LockLayer`] is replaced,
+//! even if the server lists the approved definition again. This prevents a server from alternating
+//! between two definitions. If several tools have the same name, all of them must match the lock.
 //!
-//! The layer cannot detect a tool that changes its behavior but not its definition.
+//! A [`LockLayer`] cannot detect a tool that changes its behavior but not its definition.
 
 mod definition;
 mod difference;

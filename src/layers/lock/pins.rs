@@ -12,7 +12,8 @@ use crate::warnings::sanitize::Sanitized;
 
 /// The approved tool definitions of all backends.
 ///
-/// With the feature `config`, a lock can be written to a file and read from it.
+/// A lock identifies a tool by the names of its backend and of the tool. With the feature `config`,
+/// a lock can be written to a file and read from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lock {
     backends: BTreeMap<String, BTreeMap<String, Definition>>,

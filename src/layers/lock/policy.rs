@@ -1,6 +1,7 @@
 //! Policies for tools that differ from a lock.
 
-/// The policy for tools whose definitions differ from the lock.
+/// The policy of a [`LockLayer`](super::LockLayer) for tools whose definitions differ from the
+/// approved definitions in the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDrift {
@@ -14,7 +15,8 @@ pub enum OnDrift {
     Fail,
 }
 
-/// The policy for tools that are not in the lock.
+/// The policy of a [`LockLayer`](super::LockLayer) for tools that are not in the lock, so that no
+/// operator has approved them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnNew {

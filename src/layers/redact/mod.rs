@@ -25,8 +25,8 @@
 //!
 //! # Other parts of the result
 //!
-//! Servers may repeat redacted values in other parts of a result. If a redaction selects a tool,
-//! the layer therefore also changes these parts of the tool's results:
+//! Servers may repeat redacted values outside of the structured content. If a redaction selects a
+//! tool, the [`RedactLayer`] therefore also changes these parts of the tool's results:
 //!
 //! - A text that repeats the structured content as JSON is rendered again from the redacted
 //!   content. If there is no structured content, a text that is a JSON array or object is redacted
@@ -41,20 +41,22 @@
 //!   was a task, the task continues on the server, because the layer cannot send a request to
 //!   cancel it.
 //!
-//! If the other parts contain no secrets, call [`keep_texts`](Redaction::keep_texts). The layer
-//! then keeps images, links, resources, requests for input, and texts that are not JSON, including
-//! error messages. It also keeps `_meta` and annotations, except with [`only`](Redaction::only). A
-//! text that is JSON but does not repeat the structured content is redacted with the same pointers.
+//! By default, a redaction also removes the parts of a result that pointers cannot select. If these
+//! parts contain no secrets, call [`keep_texts`](Redaction::keep_texts). The [`RedactLayer`] then
+//! keeps images, links, resources, requests for input, and texts that are not JSON, including error
+//! messages. It also keeps `_meta` and annotations, except with [`only`](Redaction::only). A text
+//! that is JSON but does not repeat the structured content is redacted with the same pointers.
 //!
-//! Even with `keep_texts`, a text that begins with `{` or `[` but does not parse as JSON is
-//! replaced with `[redacted]`, because other parsers might accept it. Examples are concatenated
-//! values, numbers such as `1e999`, arrays nested more than 127 levels deep, and words in brackets.
-//! An error message of this form is replaced with a message that says that the tool failed.
+//! Even with [`keep_texts`](Redaction::keep_texts), a text that begins with `{` or `[` but does not
+//! parse as JSON is replaced with `[redacted]`, because other parsers might accept it. Examples are
+//! concatenated values, numbers such as `1e999`, arrays nested more than 127 levels deep, and words
+//! in brackets. An error message of this form is replaced with a message that says that the tool
+//! failed.
 //!
 //! # What is not redacted
 //!
-//! The layer does not change prompts, resources that clients read, results of tasks, arguments of
-//! tool calls, and requests and notifications that a server sends during a tool call.
+//! A [`RedactLayer`] does not change prompts, resources that clients read, results of tasks,
+//! arguments of tool calls, and requests and notifications that a server sends during a tool call.
 //!
 //! - A redacted tool call never becomes a task. However, a client that knows the ID of another task
 //!   can fetch the result of this task with `tasks/get`.
@@ -119,10 +121,9 @@ use crate::{
 
 /// A layer that removes selected values from tool results.
 ///
-/// By default, the layer has no redactions and changes nothing. If several redactions select a
-/// tool, all of them are applied to the tool's results.
-///
-/// See the [module docs](self) for an example, and for the changes that the layer makes to results.
+/// A new `RedactLayer` has no redactions and changes nothing. If several redactions select a tool,
+/// all of them apply to the tool's results. See the [module docs](self) for an example, and for the
+/// changes that the layer makes to results.
 #[derive(Clone, Debug, Default)]
 pub struct RedactLayer(Vec<Redaction>);
 
@@ -182,8 +183,8 @@ impl Redaction {
     /// such as texts that are not JSON. By default, these parts are redacted, too. Call this method
     /// only if they never repeat redacted values.
     ///
-    /// Also keeps `_meta` and annotations such as `lastModified`, unless the redaction was created
-    /// with [`only`](Self::only), which removes them.
+    /// `keep_texts` also keeps `_meta` and annotations such as `lastModified`, unless the redaction
+    /// was created with [`only`](Self::only), which removes them.
     #[must_use]
     pub const fn keep_texts(mut self) -> Self {
         self.keeps_texts = true;
@@ -200,7 +201,7 @@ impl RedactLayer {
         Self::default()
     }
 
-    /// Adds a redaction. All redactions that select a tool apply to its results.
+    /// Adds a redaction. If several redactions select a tool, all of them apply to its results.
     #[must_use]
     pub fn redaction(mut self, redaction: Redaction) -> Self {
         self.0.push(redaction);

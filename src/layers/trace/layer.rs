@@ -10,9 +10,9 @@ use crate::message::Tracing;
 /// A layer that creates a `tracing` span for each request, and sends the trace context of the span
 /// to backends, so that their spans belong to the same trace.
 ///
-/// A [`StackLayer`](crate::stack::StackLayer) always has a trace layer as its outermost layer, even
-/// if you do not add one. By default, spans do not contain arguments and results, and are created
-/// only if a subscriber enables them. [`Propagate`] describes which trace contexts backends
+/// A [`StackLayer`](crate::stack::StackLayer) always has a `TraceLayer` as its outermost layer,
+/// even if you do not add one. By default, spans do not contain arguments and results, and are
+/// created only if a subscriber enables them. [`Propagate`] describes which trace contexts backends
 /// receive.
 ///
 /// See the [module docs](crate::trace) for an example, and for a list of all spans.
@@ -36,8 +36,8 @@ impl TraceLayer {
     /// Sets how trace contexts are propagated: from incoming requests to spans, and from spans to
     /// the requests that backends receive.
     ///
-    /// The setting also applies to calls that a request causes, such as the steps of a composite,
-    /// or the calls that a tool makes while it runs.
+    /// `propagate` also applies to the calls that a request causes, such as the steps of a
+    /// composite, or the calls that a tool makes while it runs.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate + 'static) -> Self {
         self.tracing.propagate = Some(Arc::new(propagate));
@@ -48,10 +48,10 @@ impl TraceLayer {
     /// (`gen_ai.tool.call.arguments`, `gen_ai.tool.call.result`), the URIs of resources
     /// (`mcp.resource.uri`) and error messages (`otel.status_description`). Defaults to `false`.
     ///
-    /// **These contents may be secret, and are sent to all destinations of spans**, such as logs
-    /// and exporters. Spans do not contain the values that a [`redact`](crate::redact) layer
-    /// removes from results, or any arguments and results larger than 8 KiB. All other contents are
-    /// recorded unchanged.
+    /// **Arguments, results and URIs in spans may be secret, and are sent to all destinations of
+    /// spans**, such as logs and exporters. Spans do not contain the values that a
+    /// [`redact`](crate::redact) layer removes from results, or any arguments and results larger
+    /// than 8 KiB. All other contents are recorded unchanged.
     #[must_use]
     pub const fn contents(mut self, contents: bool) -> Self {
         self.tracing.contents = contents;
@@ -67,12 +67,13 @@ impl TraceLayer {
         self
     }
 
-    /// Sets the name of the view that receives the requests. Spans, metrics and
-    /// [events](crate::observe::Event::view) contain this name. Defaults to no name.
+    /// Sets the name of the view that receives the requests. A view is one of several endpoints of
+    /// a server, each with its own selection of tools. Spans, metrics and
+    /// [events](crate::observe::Event::view) contain the name. Defaults to no name.
     ///
-    /// Use only a small number of names, because each name is the value of a metric label. For the
-    /// views of a configuration file, [`Config::trace`](crate::config::Config::trace) sets the path
-    /// of the view.
+    /// Use only a small number of view names, because each name is a value of a metric label. For
+    /// the views of a configuration file, [`Config::trace`](crate::config::Config::trace) sets the
+    /// path of the view as its name.
     #[must_use]
     pub fn view(mut self, name: impl Into<Arc<str>>) -> Self {
         self.tracing.view = Some(name.into());

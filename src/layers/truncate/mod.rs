@@ -1,9 +1,10 @@
 //! Truncates tool results to a maximum size.
 //!
 //! Every byte of a tool result costs model tokens. A [`TruncateLayer`] shortens the results of
-//! `tools/call` that are larger than [`max_result_bytes`], measured as JSON, and reports what it
-//! omits. Put the layer above a [`CompositeLayer`](crate::composite::CompositeLayer), so that the
-//! steps of composites receive full results, and only results that leave the stack are shortened.
+//! `tools/call` that are larger than [`max_result_bytes`], measured as JSON, and reports to the
+//! client which parts it omits. Put the layer above a
+//! [`CompositeLayer`](crate::composite::CompositeLayer), so that the steps of composites receive
+//! full results, and only results that leave the stack are shortened.
 //!
 //! # How results are shortened
 //!
@@ -29,63 +30,65 @@
 //!
 //! # Output schemas
 //!
-//! Shortened structured content still matches the tool's `outputSchema`. If the first attempt does
-//! not match, the layer cuts the original again. This time it keeps required members, the minimum
-//! number of elements, and texts that have a `pattern`, a `format` or an `enum` in the schema. If
-//! the value still does not match, the layer omits the structured content.
+//! A [`TruncateLayer`] shortens structured content so that it still matches the tool's
+//! `outputSchema`. If the first attempt does not match, the layer cuts the original again. This
+//! time it keeps required members, the minimum number of elements, and texts that have a `pattern`,
+//! a `format` or an `enum` in the schema. If the value still does not match, the layer omits the
+//! structured content.
 //!
-//! If a tool has an `outputSchema` but returns no structured content, some clients report an error.
-//! For such tools, set a limit that their results do not exceed, or use a schema with fewer
-//! requirements.
+//! If a [`TruncateLayer`] omits the structured content of a tool that has an `outputSchema`, some
+//! clients report an error. For such tools, set a limit that their results do not exceed, or use a
+//! schema with fewer requirements.
 //!
-//! To read the output schema of a tool, the layer sends `tools/list` to the wrapped service. It
-//! does so only when it has to shorten structured content. If listing fails, the layer does not
-//! check the shortened content against the schema.
+//! To read the output schema of a tool, a [`TruncateLayer`] sends `tools/list` to the wrapped
+//! service. It does so only when it has to shorten structured content. If listing fails, the layer
+//! does not check the shortened content against the schema.
 //!
 //! # Omission notices
 //!
-//! The layer adds two notices to each shortened result, which inform models and programs about the
-//! omitted data. The notices do not count toward the limit:
+//! A [`TruncateLayer`] adds two notices to each shortened result, which inform models and programs
+//! about the omitted data. The notices do not count toward the size limit:
 //!
 //! - a text block of up to half a KiB that describes the omissions
 //! - an object of up to 8 KiB in `_meta`, with the key [`SHORTENED`]. Its member `omissions` lists
 //!   up to 32 omissions as `{ pointer, reason, kept, of, unit }`, and its member `count` is the
 //!   number of all omissions.
 //!
-//! In an omission, `pointer` is a JSON Pointer to the shortened part of the result. `of` is the
-//! original size of the part, and `kept` is the size that remains. The `unit` of both sizes is
-//! `bytes`, `elements`, `members` or `blocks`. The `reason` is `size` if the part was too large, or
-//! `schema` if a shorter part would not match the output schema. If the limit is too small for any
-//! part of the result, only the notices remain.
+//! In each entry of `omissions`, `pointer` is a JSON Pointer to the shortened part of the result.
+//! `of` is the original size of the part, and `kept` is the size that remains. The `unit` of both
+//! sizes is `bytes`, `elements`, `members` or `blocks`. The `reason` is `size` if the part was too
+//! large, or `schema` if a shorter part would not match the output schema. If the limit is too
+//! small for any part of the result, only the notices remain.
 //!
 //! # Storing full results
 //!
 //! To let clients read the full version of a shortened result, set a [`Store`] with [`keep`]. The
-//! layer then puts the full result into the store, and adds a link to the reply: a resource of type
-//! `application/json` with a URI that begins with `mcp-composite://results/`. The text notice ends
-//! with the same URI. The link and the URI do not count toward the limit. If the result cannot be
-//! stored, the reply has no link, and the layer logs a warning.
+//! [`TruncateLayer`] then puts the full result into the store, and adds a link to the reply: a
+//! resource of type `application/json` with a URI that begins with `mcp-composite://results/`. The
+//! text notice ends with the same URI. The link and the URI do not count toward the limit. If the
+//! result cannot be stored, the reply has no link, and the layer logs a warning.
 //!
-//! A client reads a stored result with a `resources/read` request for its URI. Only the caller
-//! whose tool call created the result can read it. The layer replies to all other callers that the
-//! resource is unknown. After the result has expired, it replies to the owner in the same way.
+//! A client reads the stored full version of a shortened result with a `resources/read` request for
+//! its URI. Only the caller whose tool call created the result can read it. The [`TruncateLayer`]
+//! replies to all other callers that the resource is unknown. After the result has expired, it
+//! replies to the owner in the same way.
 //!
-//! Clients read resources only if the server declares the resources capability. The layer adds this
-//! capability to the results of `initialize` and `server/discover` that pass through it. If a
-//! service above the layer answers these requests, call [`declare`](TruncateLayer::declare)
-//! instead.
+//! Clients read resources only if the server declares the resources capability. If a
+//! [`TruncateLayer`] stores results, it adds this capability to the results of `initialize` and
+//! `server/discover` that pass through it. If a service above the layer answers these requests,
+//! call [`declare`](TruncateLayer::declare) instead.
 //!
 //! # Cost
 //!
-//! The layer measures a large result, and then copies only the parts that it keeps. If the limit is
-//! small compared to the result, this takes less than twice as long as serializing the result to
-//! JSON. It can take longer if the layer keeps about half of many small members or elements,
-//! because it copies each of them as a separate value.
+//! A [`TruncateLayer`] measures a large result, and then copies only the parts that it keeps. If
+//! the limit is small compared to the result, this takes less than twice as long as serializing the
+//! result to JSON. It can take longer if the layer keeps about half of many small members or
+//! elements, because it copies each of them as a separate value.
 //!
 //! # What is not shortened
 //!
-//! The layer does not shorten errors, requests for user input, results of tasks, prompts and
-//! resources.
+//! A [`TruncateLayer`] forwards errors, requests for user input, results of tasks, prompts and
+//! resources in full, whatever their size.
 //!
 //! # Examples
 //!
@@ -148,16 +151,15 @@ use crate::{
 /// The key in `_meta` under which a shortened result lists its [omissions](self#omission-notices).
 pub const SHORTENED: &str = "mcp-composite/shortened";
 
-/// Futures of the services in this module.
+/// The response futures of the services in this module.
 pub mod future {
     pub use super::service::ResponseFuture;
 }
 
 /// A layer that shortens tool results that exceed a maximum size.
 ///
-/// By default, the layer has no limit and forwards all results unchanged.
-///
-/// See the [module docs](self) for details and an example.
+/// A new `TruncateLayer` has no limit and forwards all results unchanged. See the [module
+/// docs](self) for details and an example.
 #[derive(Clone, Debug, Default)]
 pub struct TruncateLayer(pub(crate) Settings);
 
@@ -198,9 +200,9 @@ impl TruncateLayer {
     /// request, or `None` if the caller is anonymous. A stored result can be read only by the
     /// caller whose tool call created it.
     ///
-    /// All anonymous callers can read each other's results. If no function is set, all callers are
-    /// anonymous. Even then, only callers that know the URI of a result can read it, and URIs
-    /// cannot be guessed.
+    /// All callers for which the function returns `None` can read each other's results. If no
+    /// function is set, these are all callers. Even then, a caller can read a result only if it
+    /// knows the URI of the result, and URIs cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -213,7 +215,7 @@ impl TruncateLayer {
     /// Adds the resources capability to `capabilities`. Does nothing if the layer does not
     /// [store](Self::keep) full results.
     ///
-    /// Call this method if the server's capabilities do not pass through the layer, for example
+    /// Call `declare` if the server's capabilities do not pass through the layer, for example
     /// because a [`ServeService`](crate::adapter::ServeService) has its own server description.
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         if self.0.store.is_some() {
@@ -223,8 +225,8 @@ impl TruncateLayer {
 }
 
 catalog_setters! {
-    /// If no epoch is set, the layer lists the tools again after a minute, and only then detects a
-    /// changed output schema.
+    /// Without an epoch, the layer lists the tools again when its copy is a minute old, and detects
+    /// a changed output schema only then.
     TruncateLayer: 0.catalogs
 }
 

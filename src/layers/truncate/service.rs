@@ -34,8 +34,9 @@ use crate::{
 /// [`TruncateLayer`](super::TruncateLayer).
 ///
 /// `Truncate` is ready when the wrapped service is ready, and calls the ready instance rather than
-/// a clone. If a request reads a stored result, `Truncate` answers it without calling the wrapped
-/// service, and releases the capacity that the wrapped service had reserved for the request.
+/// a clone. If a request reads the stored full version of a shortened result, `Truncate` answers it
+/// without calling the wrapped service, and releases the capacity that the wrapped service had
+/// reserved for the request.
 pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,
