@@ -2,8 +2,8 @@
 //!
 //! Use a [`StackLayer`] for a server or for a router that combines several backends. In addition,
 //! wrap each backend of a router in a [`BackendLayer`], which contains only the layers for aliases,
-//! filtering, argument validation and locking. A layer that is not configured changes nothing and
-//! has almost no overhead.
+//! filtering, argument validation and locking. A layer that is not configured forwards everything
+//! unchanged, and has almost no overhead.
 //!
 #![doc = include_str!("guide/links.md")]
 #![doc = include_str!("guide/layer_order.md")]
@@ -101,9 +101,9 @@ type CacheAndBelow<S> = Redact<Budgeted<S>>;
 /// innermost.
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
-/// A layer that wraps a service in all layers of this crate, in their fixed order.
-///
-/// See the [module docs](self) for this order and for an example.
+/// A layer that wraps a service in all layers of this crate, in a fixed order. Methods such as
+/// [`filter`](Self::filter) configure the single layers. See the [module docs](self) for the order
+/// and for an example.
 #[derive(Clone, Default)]
 pub struct StackLayer {
     trace: TraceLayer,
@@ -124,10 +124,9 @@ pub struct StackLayer {
 }
 
 /// A layer that wraps a single backend of a router. It contains the layers for aliases, filtering,
-/// argument validation and locking. These layers use the tool names of the backend itself, without
-/// the prefix that the router adds.
-///
-/// See the [module docs](self) for the order of the layers.
+/// argument validation and locking, which compares tools with their approved definitions. These
+/// layers use the tool names of the backend itself, without the prefix that the router adds. See
+/// the [module docs](self) for the order of the layers.
 #[derive(Clone, Default)]
 pub struct BackendLayer {
     alias: AliasLayer,
@@ -144,23 +143,21 @@ struct Common {
     vary_by: Option<ContextKey>,
 }
 
-/// A service that is wrapped in all layers of a [`StackLayer`].
-///
-/// A stack is ready to accept requests when the inner service `S` is ready.
+/// A service that is wrapped in all layers of a [`StackLayer`]. A `Stack` is ready when the inner
+/// service `S` is ready.
 #[derive(Clone, Debug)]
 pub struct Stack<S>(Layers<S>);
 
-/// A backend that is wrapped in the layers of a [`BackendLayer`].
-///
-/// A backend stack is ready to accept requests when the inner service `S` is ready.
+/// A backend that is wrapped in the layers of a [`BackendLayer`]. A `BackendStack` is ready when
+/// the inner service `S` is ready.
 #[derive(Clone, Debug)]
 pub struct BackendStack<S>(BackendLayers<Locked<S>>);
 
 // === impl StackLayer ===
 
 impl StackLayer {
-    /// Creates a stack in which no layer is configured, so that it does not change the wrapped
-    /// service.
+    /// Creates a `StackLayer` in which no layer is configured, so that it does not change the
+    /// wrapped service.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -180,8 +177,9 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that determines which tools clients can see and call. A composite stays
-    /// visible unless a pattern denies its exact name.
+    /// Sets the layer that determines which tools clients can see and call. The names of the
+    /// stack's composites are added to the layer, so a composite stays visible unless a pattern
+    /// denies its exact name.
     #[must_use]
     pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
         self.advertise = advertise;
@@ -254,10 +252,9 @@ impl StackLayer {
         self
     }
 
-    /// Sets the [`Changes`] through which the layers learn that tools have changed. Each layer that
-    /// caches the tool list then requests it again.
-    ///
-    /// By default, each layer uses the [`Epoch`](crate::changes::Epoch) in its own settings.
+    /// Sets the [`Changes`] channel through which the layers learn that tools have changed. Each
+    /// layer that caches the tool list then requests it again. By default, each layer uses the
+    /// [`Epoch`](crate::changes::Epoch), a counter of changes, in its own settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.backend = self.backend.changes(changes);
@@ -266,9 +263,8 @@ impl StackLayer {
 
     /// Makes all layers cache a separate tool list for each key. The function `key` computes the
     /// key from the context of a request; for example, the key can be the name of the caller. Use
-    /// this for servers that offer different tools to different callers.
-    ///
-    /// By default, each layer uses the function in its own settings.
+    /// this for servers that offer different tools to different callers. By default, each layer
+    /// uses the function in its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -292,26 +288,25 @@ impl StackLayer {
     }
 
     /// Adds the capabilities that layers of the stack provide to `capabilities`, the declared
-    /// capabilities of a server; see [`TruncateLayer::declare`].
+    /// capabilities of a server: the resources capability, if the stack stores truncated results.
+    /// See [`TruncateLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.truncate.declare(capabilities);
     }
 
-    /// Returns warnings about settings that do not match the listed tools, for example patterns
-    /// without a match. Warnings of outer layers come before those of inner layers.
-    ///
-    /// See the `warnings` method of each layer for the possible warnings.
+    /// Returns warnings for the operator about settings that do not match the listed tools, for
+    /// example patterns without a match. Warnings of outer layers come before those of inner
+    /// layers. See the `warnings` method of each layer for the possible warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.advertise.warnings(), self.composite.warnings(), self.backend.warnings()].concat()
     }
 
-    /// Returns remarks on definitions of composites that are valid but probably not intended; see
-    /// [`CompositeLayer::remarks`].
-    ///
-    /// After the tools have been listed, there is also a remark for each destructive tool that a
-    /// composite calls only after the user has answered a question, although clients can call the
-    /// tool directly. The [layer for advertising](Self::advertise) can hide the tool from clients.
+    /// Returns remarks: advice about definitions of composites that are valid but probably not
+    /// intended. Includes the remarks of [`CompositeLayer::remarks`]. After the tools have been
+    /// listed, also includes a remark for each destructive tool that a composite calls only after
+    /// the user has answered a question, although clients can call the tool directly. To hide such
+    /// a tool from clients, use the [layer for advertising](Self::advertise).
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let advertise = self.advertise.clone().composites(self.composite.names());
@@ -360,7 +355,7 @@ impl StackLayer {
 // === impl BackendLayer ===
 
 impl BackendLayer {
-    /// Creates a layer in which no inner layer is configured, so that it does not change the
+    /// Creates a `BackendLayer` in which no layer is configured, so that it does not change the
     /// wrapped backend.
     #[must_use]
     pub fn new() -> Self {
@@ -410,10 +405,9 @@ impl BackendLayer {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
-    /// Sets the [`Changes`] through which the layers learn that tools have changed. Each layer that
-    /// caches the tool list then requests it again.
-    ///
-    /// By default, each layer uses the [`Epoch`](crate::changes::Epoch) in its own settings.
+    /// Sets the [`Changes`] channel through which the layers learn that tools have changed. Each
+    /// layer that caches the tool list then requests it again. By default, each layer uses the
+    /// [`Epoch`](crate::changes::Epoch), a counter of changes, in its own settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.common.changes = Some(changes.clone());
@@ -422,9 +416,8 @@ impl BackendLayer {
 
     /// Makes all layers cache a separate tool list for each key. The function `key` computes the
     /// key from the context of a request; for example, the key can be the name of the caller. Use
-    /// this for servers that offer different tools to different callers.
-    ///
-    /// By default, each layer uses the function in its own settings.
+    /// this for servers that offer different tools to different callers. By default, each layer
+    /// uses the function in its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -441,8 +434,9 @@ impl BackendLayer {
         self
     }
 
-    /// Returns warnings about settings that do not match the listed tools, for example patterns
-    /// without a match. Warnings of outer layers come before those of inner layers.
+    /// Returns warnings for the operator about settings that do not match the listed tools, for
+    /// example patterns without a match. Warnings of outer layers come before those of inner
+    /// layers.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let warnings = [self.alias.warnings(), self.filter.warnings(), self.validate.warnings()];
@@ -528,8 +522,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed now. In this case, the first request that
-    /// needs the tools lists them.
+    /// Returns an error if the tools cannot be listed now. The first request that needs the tools
+    /// then lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.advertise();
         let composite = advertise.get_ref().get_ref();
@@ -543,8 +537,8 @@ where
         advertise.warm().await
     }
 
-    /// Returns a preview of the tool calls that a composite would make with the given arguments. No
-    /// tool is called; see [`Composite::preview`](crate::composite::Composite::preview).
+    /// Returns a preview of the tool calls that a composite would make with the given arguments,
+    /// without calling any tool. See [`Composite::preview`](crate::composite::Composite::preview).
     ///
     /// # Errors
     ///

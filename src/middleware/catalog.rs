@@ -1,19 +1,19 @@
 //! Caches the list of tools that the inner service of a layer offers.
 //!
 //! A catalog is a cached list of the tools that the service behind a layer offers, with their
-//! names, schemas and annotations. When the tools are needed for the first time, the catalog
+//! names, schemas and annotations. When a layer needs the tools for the first time, its catalog
 //! requests all pages of the list. All clones of the layer's service share one catalog.
 //!
-//! - Concurrent requests share one listing. If the request that performs the listing is dropped,
-//!   one of the waiting requests performs it instead.
+//! - Concurrent requests share one `tools/list` exchange. If the request that performs it is
+//!   dropped, one of the waiting requests performs it instead.
 //! - A listing times out after 10 seconds. If it fails, the error is cached for one second.
 //! - After 60 seconds, the catalog is refreshed in the background, and requests use the old catalog
 //!   until the refresh ends. Without a Tokio runtime, the next request that needs the catalog waits
 //!   for the refresh.
 //! - A listing fails if the list is too large, or if a page returns the cursor of an earlier page.
-//! - The catalog is outdated after its [`Epoch`] is bumped, which reports that the tools have
-//!   changed. Requests that list tools then wait for a new catalog. Tool calls wait for it too if
-//!   their access check depends on the current definition of the tool.
+//! - The catalog is outdated when its [`Epoch`], a counter of changes, is bumped, which reports
+//!   that the tools have changed. Requests that list tools then wait for a new catalog. Tool calls
+//!   wait for it too if their access check depends on the current definition of the tool.
 //! - If a request names a tool that the catalog does not contain, the tools are listed again, but
 //!   at most once per second.
 //!
@@ -91,7 +91,8 @@ pub struct Tools {
     bytes: usize,
 }
 
-/// The content of a catalog: the tools of a service, and the data that a rule derives from them.
+/// The content of a [catalog](crate::catalog): the tools of a service, and the data of type `D`
+/// that a rule derives from them.
 #[derive(Debug)]
 pub struct Known<D> {
     tools: Tools,
@@ -104,18 +105,20 @@ pub struct Known<D> {
 }
 
 /// The tools that a rule must know before it can decide about a request, for example to check
-/// annotations.
+/// annotations. Returned by
+/// [`InterceptInformed::needs`](crate::intercept::InterceptInformed::needs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs<'r> {
     /// The rule needs no tools.
     Nothing,
-    /// The rule must know the tool with this name. An outdated definition of the tool suffices.
+    /// The rule must know the tool with this name. A cached definition of the tool suffices, even
+    /// if it is outdated.
     Tool(&'r str),
     /// The rule must know the current definition of the tool with this name, for example for access
-    /// control. If the [epoch](Epoch) of the catalog shows that the tools have changed, the request
-    /// waits until they have been listed again. Without an epoch, this variant is equivalent to
-    /// [`Tool`](Self::Tool).
+    /// control. If the [epoch](Epoch) of the catalog, a counter of changes, shows that the tools
+    /// have changed, the request waits until they have been listed again. Without an epoch, this
+    /// variant is equivalent to [`Tool`](Self::Tool).
     CurrentTool(&'r str),
     /// The rule must know all tools. If the tools have changed, the request waits until they have
     /// been listed again.
@@ -135,7 +138,8 @@ pub enum ListError {
     /// The tools in all pages of the list were too large in total.
     #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
-    /// A page returned the cursor of an earlier page. The list would therefore never end.
+    /// A page of the list had the cursor of an earlier page as its next cursor, so that the list
+    /// would never end.
     #[error("the list of tools repeats a cursor")]
     Circular,
     /// The service replied to `tools/list` with a JSON-RPC error. Contains the error message.
@@ -233,14 +237,14 @@ macro_rules! catalog_setters {
                 self
             }
 
-            /// Caches the tools separately for each key. The function `key` derives the key from
-            /// the context of a request, for example from the name of the caller. Use this if the
-            /// server offers different tools to different callers.
+            /// Caches the server's tools separately for each key. The function `key` derives the
+            /// key from the context of a request, for example from the name of the caller. Use this
+            /// if the server offers different tools to different callers.
             ///
-            /// The tools for a key are listed in the context of the first request with this key.
-            /// Requests for which `key` returns `None` share one list, which is requested in an
-            /// empty context. Only the lists of the 1000 most recently used keys are cached, or
-            /// fewer if their tools exceed 256 MiB.
+            /// The layer lists the tools for a key in the context of the first request with this
+            /// key. Requests for which `key` returns `None` share one list, which the layer
+            /// requests in an empty context. The layer caches the lists of the 1000 most recently
+            /// used keys, or of fewer keys if their tools exceed 256 MiB.
             #[must_use]
             pub fn vary_by<F>(mut self, key: F) -> Self
             where
@@ -346,10 +350,9 @@ impl Tools {
         self.tools.iter()
     }
 
-    /// Iterates over the tools that [`get`](Self::get) does not return, because an earlier tool has
-    /// the same name but a different definition.
-    ///
-    /// If several tools have the same name, the server decides which of them it calls.
+    /// Iterates over the tools that [`get`](Self::get) does not return, because an earlier tool in
+    /// the list has the same name but a different definition. For such a name, the server decides
+    /// which of its tools a call reaches.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }

@@ -1,9 +1,9 @@
 //! Change notifications for tools, prompts and resources.
 //!
-//! A component that detects a change reports it through [`Changes`]. For example, a
-//! [`RemoteService`](crate::adapter::RemoteService) reports a change when its server sends a change
-//! notification. Layers and servers have clones of the `Changes`: layers then invalidate their
-//! cached tools, and servers notify their clients.
+//! A component that detects a change of tools, prompts or resources reports it through [`Changes`].
+//! For example, a [`RemoteService`](crate::adapter::RemoteService) reports a change when its server
+//! sends a change notification. Layers and servers have clones of the `Changes`: layers then
+//! invalidate their cached tools, and servers notify their clients.
 //!
 //! # Examples
 //!
@@ -36,11 +36,12 @@ use self::updates::Hub;
 pub use self::updates::Updates;
 pub(crate) use self::updates::{Renamed, Wanted};
 
-/// A counter of changes. State that is cached remembers the counter's value, and becomes invalid
-/// when the counter is incremented. This is called *bumping* the epoch.
+/// A counter of changes, for example of a server's tools. A layer that caches the tools stores the
+/// value of the counter with them, and discards them when the counter has been incremented.
+/// Incrementing the counter is called *bumping* the epoch.
 ///
-/// All clones share the counter. Pass a clone to each layer that caches tools, and call
-/// [`bump`](Self::bump) on another clone when the tools have changed.
+/// All clones of an `Epoch` share the counter. Pass a clone to each layer that caches tools, and
+/// call [`bump`](Self::bump) on another clone when the tools have changed.
 ///
 /// # Examples
 ///
@@ -56,7 +57,7 @@ pub(crate) use self::updates::{Renamed, Wanted};
 #[derive(Clone, Debug, Default)]
 pub struct Epoch(Arc<watch::Sender<u64>>);
 
-/// A receiver that waits until an [`Epoch`] is bumped.
+/// A receiver that waits until an [`Epoch`] is bumped. Created by [`Epoch::watch`].
 #[derive(Clone, Debug)]
 pub struct Bumps(watch::Receiver<u64>);
 
@@ -84,12 +85,12 @@ struct Kinds {
 // === impl Epoch ===
 
 impl Epoch {
-    /// Increments the counter. This invalidates all state that was cached before.
+    /// Increments the counter. All state that was cached under an earlier value becomes invalid.
     pub fn bump(&self) {
         self.0.send_modify(|count| *count += 1);
     }
 
-    /// Returns a receiver that waits for future bumps of this epoch.
+    /// Returns a receiver that waits until the epoch is bumped after this call.
     #[must_use]
     pub fn watch(&self) -> Bumps {
         Bumps(self.0.subscribe())
@@ -107,7 +108,7 @@ impl Bumps {
     /// call of this method or, before the first call, after the receiver was created. Several bumps
     /// are reported only once.
     ///
-    /// If all clones of the [`Epoch`] have been dropped, no more bumps can occur. The method then
+    /// If all clones of the [`Epoch`] have been dropped, no more bumps can occur. `bumped` then
     /// returns if it has not yet reported the last bump. Otherwise, it waits forever.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
@@ -140,7 +141,7 @@ impl Changes {
 
     /// Reports to all receivers that the content of a resource has changed.
     ///
-    /// A receiver ([`Updates`]) queues each URI at most once. While a URI is queued, reporting it
+    /// Each receiver ([`Updates`]) queues a URI at most once. While a URI is queued, reporting it
     /// again has no effect on this receiver.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();

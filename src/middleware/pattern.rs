@@ -1,6 +1,6 @@
 //! Patterns that match names and URIs.
 //!
-//! A pattern is one of the following:
+//! A pattern selects tools, prompts or resources by name or URI. It is one of the following:
 //!
 //! - A plain text, which matches only the name or URI that equals it.
 //! - A glob. `*` matches any sequence of characters, including `/`, and `?` matches any single
@@ -51,9 +51,8 @@ pub(crate) use self::{
 /// The prefix that marks a pattern as a regular expression.
 const REGEX: &str = "re:";
 
-/// A set of patterns that match names and URIs. All patterns are compiled into a single matcher.
-///
-/// Plain texts are matched in constant time, regardless of their number.
+/// A set of [patterns](crate::pattern) that match names and URIs. All patterns are compiled into a
+/// single matcher. Plain texts are matched in constant time, regardless of their number.
 #[derive(Clone, Default)]
 pub struct Patterns(Arc<Compiled>);
 
@@ -72,21 +71,21 @@ struct Compiled {
     automaton: OnceLock<Option<Automaton>>,
 }
 
-/// An allow list and a deny list of patterns, which select names. A name is selected if the allow
-/// list matches it and the deny list does not. Without an allow list, all names are selected except
-/// those that the deny list matches.
+/// An allow list and a deny list of [patterns](crate::pattern), which together select names. A name
+/// is selected if the allow list matches it and the deny list does not. Without an allow list, all
+/// names are selected except those that the deny list matches.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     allow: Option<Patterns>,
     deny: Patterns,
 }
 
-/// An error that contains all patterns of a list that are invalid, or that are both allowed and
-/// denied.
+/// An error that contains all rejected patterns of a list. A pattern is rejected if it is invalid,
+/// or if it is both allowed and denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
-/// A rejected pattern, which is invalid or both allowed and denied.
+/// A pattern that was rejected, because it is invalid, or because it is both allowed and denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMistake {
     index: usize,
@@ -331,8 +330,8 @@ impl Selection {
         Ok(self)
     }
 
-    /// Returns `true` if the name is selected: the deny list does not match it, and the allow list,
-    /// if there is one, does.
+    /// Returns `true` if the name is selected: the deny list does not match it, and the allow list
+    /// does. Without an allow list, it is enough that the deny list does not match.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))
@@ -390,7 +389,8 @@ impl PatternError {
         Self(vec![PatternMistake { index, pattern, reason }])
     }
 
-    /// Returns the rejected patterns in their original order. There is at least one.
+    /// Returns the rejected patterns in their original order. There is at least one rejected
+    /// pattern.
     #[must_use]
     pub fn mistakes(&self) -> &[PatternMistake] {
         &self.0

@@ -1,9 +1,9 @@
 //! Replaces services at run time, while they process requests.
 //!
 //! A [`Reload`] wraps a service that can be replaced with another service of the same type, for
-//! example with a stack that was built from a changed configuration file. Each request is processed
-//! by only one service: requests that the old service has already received complete there. Then,
-//! the old service is dropped.
+//! example with a stack that was built from a changed configuration file. A single service
+//! processes each request: requests that the old service has already received complete there. The
+//! `Reload` then drops the old service.
 //!
 //! # Examples
 //!
@@ -43,10 +43,10 @@ use crate::message::{Reply, Request};
 
 /// A service whose inner service can be replaced at run time, while it processes requests.
 ///
-/// After a replacement, all clones use the new service. Clones that are idle do not keep the old
-/// service alive. This service is ready when the inner service is ready. If the inner service is
-/// replaced while a caller waits for readiness, the caller waits for the new service instead. See
-/// the [module docs](self) for an example.
+/// After a replacement, all clones of a `Reload` use the new service. Clones that are idle do not
+/// keep the old service alive. A `Reload` is ready when the inner service is ready. If the inner
+/// service is replaced while a caller waits for readiness, the caller waits for the new service
+/// instead. See the [module docs](self) for an example.
 pub struct Reload<S> {
     /// The inner service of this clone. `Some` only between `poll_ready` and `call`, so that an
     /// idle clone does not keep a replaced service alive.
@@ -60,9 +60,8 @@ pub struct Reload<S> {
 }
 
 /// A handle that replaces the inner service of a [`Reload`] and of all its clones. Clones of the
-/// handle refer to the same inner service.
-///
-/// Dropping all handles does not stop the service.
+/// handle refer to the same inner service. After all handles are dropped, the `Reload` continues to
+/// forward requests to its last inner service.
 pub struct Reloader<S>(Arc<watch::Sender<Latest<S>>>);
 
 /// The latest service. It is wrapped in a `Mutex` because it may not be `Sync`. The mutex is locked
@@ -152,9 +151,9 @@ impl<S> Reloader<S> {
 
     /// Replaces the inner service. Callers that become ready after this call use the new service.
     ///
-    /// Layers in front of this service may have cached its tools in [catalogs](crate::catalog),
-    /// which are not updated. To invalidate them, bump the [`Epoch`](crate::changes::Epoch)s of
-    /// these layers.
+    /// Layers in front of the [`Reload`] may have cached the tools of the earlier service in
+    /// [catalogs](crate::catalog), which `replace` does not update. To invalidate the catalogs,
+    /// bump the [`Epoch`](crate::changes::Epoch)s of these layers.
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }

@@ -20,12 +20,12 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// A cache of tool results in Redis that several replicas share.
 ///
-/// The key of a result is `PREFIX:cache:DIGEST`. The digest covers the tool's definition, its
-/// arguments and the caller. The value is the result as JSON, unencrypted. Redis deletes it when it
-/// expires. Results of more than 4 MiB are not stored.
+/// The Redis key of a cached result is `PREFIX:cache:DIGEST`. The digest covers the tool's
+/// definition, its arguments and the caller. The value is the result as JSON, unencrypted. Redis
+/// deletes it when it expires. Results of more than 4 MiB are not stored.
 ///
-/// If the server is unavailable, tools are called as if nothing was cached. The server is asked
-/// again after five seconds.
+/// While the Redis server is unavailable, tools are called as if no result was cached. After a
+/// failed request, the cache uses the server again when five seconds have passed.
 #[derive(Clone, Debug)]
 pub struct RedisCache {
     pub(super) connection: Connection,

@@ -10,23 +10,23 @@
 //! | `cache`, with the feature `cache` | `CacheStore` | cached results of tools |
 //! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
-//! Each store has a separate connection, which is established when the store is first used, and
-//! established again after it was lost. So an unavailable server is not a configuration error.
-//! While the server is unavailable, cached results are not used, and each call that needs another
-//! store fails: immediately if the
-//! connection is refused, or after the [timeout](RedisServer::timeout) if the server does not
-//! respond. The next call tries again.
+//! Each Redis store has a separate connection, which it establishes when it is first used, and
+//! again after it was lost. So an unavailable server is not a configuration error. While the server
+//! is unavailable, cached results are not used, and each call that needs another store fails:
+//! immediately if the connection is refused, or after the [timeout](RedisServer::timeout) if the
+//! server does not respond. The next call tries again.
 //!
 //! # The server
 //!
-//! The server must be Redis 6 or later, or Valkey. It can be a single server, or a proxy in front
-//! of a cluster, because all keys of a script have the same hash tag. The Redis user needs access
-//! to all keys that begin with the [prefix](RedisServer::prefix). The user needs permission for the
-//! commands for strings, hashes and sorted sets, and for `EVALSHA`, `SCRIPT LOAD` and `TIME`.
+//! The Redis server must be Redis 6 or later, or Valkey. It can be a single server, or a proxy in
+//! front of a cluster, because all keys of a script have the same hash tag. The Redis user needs
+//! access to all keys that begin with the [prefix](RedisServer::prefix). The user needs permission
+//! for the commands for strings, hashes and sorted sets, and for `EVALSHA`, `SCRIPT LOAD` and
+//! `TIME`.
 //!
-//! Configure the server with `maxmemory` and `maxmemory-policy noeviction`, so that a full server
-//! rejects new values. With other policies, the server would evict budgets and waiting runs. The
-//! names of callers and the handles are stored only as SHA-256 digests. States and results are
+//! Configure the Redis server with `maxmemory` and `maxmemory-policy noeviction`, so that a full
+//! server rejects new values. With other policies, the server would evict budgets and waiting runs.
+//! The names of callers and the handles are stored only as SHA-256 digests. States and results are
 //! stored unencrypted, so all users with access to the server can read them.
 //!
 //! # Examples
@@ -84,9 +84,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The default maximum total size in bytes of the states of one caller's suspended runs.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
-/// The address and settings of a Redis or Valkey server. Its methods create stores in the server.
-///
-/// See the [module docs](self) for an example.
+/// The address and settings of a Redis or Valkey server. Its methods create stores in the server,
+/// for example for budgets. See the [module docs](self) for an example.
 #[derive(Clone)]
 pub struct RedisServer {
     client: Client,
@@ -125,9 +124,8 @@ impl RedisServer {
     }
 
     /// Sets the prefix of all keys in Redis. A colon separates it from the rest of the key.
-    /// Defaults to `mcp-composite`.
-    ///
-    /// Processes that use the same Redis server and the same prefix share their stores.
+    /// Defaults to `mcp-composite`. Processes that use the same Redis server and the same prefix
+    /// share their stores.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();
@@ -162,7 +160,8 @@ impl RedisServer {
             .max_caller_bytes(MAX_CALLER_BYTES)
     }
 
-    /// Creates a store for the full versions of truncated results.
+    /// Creates a store for the full versions of the results that a
+    /// [`TruncateLayer`](crate::truncate::TruncateLayer) has truncated.
     #[must_use]
     pub fn results(&self) -> RedisStore {
         self.store("result", RESULT_TTL, MAX_RESULT_BYTES, WhenFull::DropOldest)

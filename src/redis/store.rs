@@ -35,19 +35,20 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
 
-/// A store in Redis that several replicas share. It contains either the states of runs or full
-/// results.
+/// A store in Redis that several replicas share. It contains either the states of suspended runs or
+/// the full versions of truncated results.
 ///
-/// A handle is a random string that does not contain the value, so clients cannot read the value.
-/// Any replica can resume a run, but a state can be taken only once, so that no question is
-/// answered twice. Redis keeps a taken state for one more minute: if the response to the request
-/// that took the state is lost, the replica can repeat the request. A result can be retrieved any
-/// number of times until it expires. All users with access to the Redis server can read all values.
+/// The client receives a handle for each value: a random string that does not contain the value, so
+/// the client cannot read the value. Any replica can resume a run, but a state can be taken only
+/// once, so that no question is answered twice. Redis keeps a taken state for one more minute: if
+/// the response to the request that took the state is lost, the replica can repeat the request. A
+/// result can be retrieved any number of times until it expires. All users with access to the Redis
+/// server can read all values.
 ///
-/// The `maxmemory` setting of Redis limits the total size of the values. A full server rejects new
-/// values. The key of a value is `PREFIX:state:SHA-256 OF THE HANDLE` or `PREFIX:result:…`. The
-/// stored value begins with the SHA-256 digest of the owner. When a state is taken, the ID of the
-/// request that takes it replaces this digest.
+/// The `maxmemory` setting of Redis limits the total size of the stored values. A full server
+/// rejects new values. The key of a value is `PREFIX:state:SHA-256 OF THE HANDLE` or
+/// `PREFIX:result:…`. The stored value begins with the SHA-256 digest of the owner. When a state is
+/// taken, the ID of the request that takes it replaces this digest.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
@@ -90,12 +91,13 @@ impl RedisStore {
     /// bytes for each value. Defaults to 16 MiB for the states of runs. By default, results have no
     /// maximum.
     ///
-    /// A state counts towards the limit until it expires, or until one minute after it was taken.
-    /// If a new state would exceed the limit, it is rejected. If a new result would exceed the
-    /// limit, the caller's oldest results are evicted. For runs, the limit applies only if the
-    /// composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function, which
-    /// identifies callers. All requests for which this function returns `None` are treated as one
-    /// caller. Without the function, there is no limit per caller.
+    /// The state of a run counts toward the limit of its caller until it expires, or until one
+    /// minute after it was taken. If a new state would exceed the limit, it is rejected. If a new
+    /// result would exceed the limit, the caller's oldest results are evicted. For runs, the limit
+    /// applies only if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function, which identifies callers. All
+    /// requests for which this function returns `None` are treated as one caller. Without the
+    /// function, there is no limit per caller.
     ///
     /// The sizes of a caller's values are stored in a sorted set under the key
     /// `PREFIX:state:caller:SHA-256 OF THE CALLER` or `PREFIX:result:caller:…`.

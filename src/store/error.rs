@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// The reason why a store rejects a value.
+/// The reason why a [`Store`](super::Store) rejects a value.
 ///
-/// The error messages call the value "the state of a run", because clients see only errors about
-/// states. If the value is a tool result, the error is only logged.
+/// The messages of a `PutError` call the value "the state of a run", because clients see only
+/// errors about states. If the value is a tool result, the error is only logged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
@@ -33,7 +33,8 @@ pub enum PutError {
         /// The maximum total size in bytes of all values in the store.
         max: usize,
     },
-    /// With the value, the caller's values would exceed the caller's share of the store.
+    /// The caller's share of the store is full: with the new value, the caller's values would
+    /// exceed it.
     #[error(
         "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
          all states of one caller at most {max} (`max_caller_bytes`)"
@@ -50,12 +51,14 @@ pub enum PutError {
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a store does not return the value for a handle. Meant for logs, not for clients.
+/// The reason why a [`Store`](super::Store) does not return the value for a handle. Meant for logs,
+/// not for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The handle is invalid. The string contains the reason for logs. Clients must receive the
-    /// same message for every reason, so that they learn nothing about other handles.
+    /// The store rejects the handle, for example because the handle is malformed or has expired.
+    /// The string contains the reason for logs. Clients must receive the same message for every
+    /// reason, so that they learn nothing about other handles.
     #[error("not the state of a run: {0}")]
     Invalid(Cow<'static, str>),
     /// The store is temporarily unavailable. The string contains the reason.

@@ -36,20 +36,20 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// An in-memory store, in which each value has a random handle and an expiry time.
 ///
-/// A handle is a random string that does not contain the value, so clients cannot read the value. A
-/// value is removed when it is taken, when it expires, or when the process ends. Other processes
-/// cannot access the values. Therefore use this store for a single process, or behind a load
-/// balancer with session affinity.
+/// The client receives a handle for each value: a random string that does not contain the value, so
+/// the client cannot read the value. A value is removed when it is taken, when it expires, or when
+/// the process ends. Other processes cannot access the values. Therefore use this store for a
+/// single process, or behind a load balancer with session affinity.
 ///
-/// A store [for runs](Self::for_runs) keeps each value until it is taken or expires. If the store
-/// is full, it rejects new values.
+/// A `MemoryStore` [for runs](Self::for_runs) keeps the state of each suspended run until it is
+/// taken or expires. If the store is full, it rejects new values.
 ///
-/// A store [for results](Self::for_results) evicts older values if there is no room for a new
-/// value. It first evicts values of the caller that stores the new value, oldest first, until the
-/// new value fits into the caller's [share](Self::max_caller_bytes). If the new value then exceeds
-/// the [total size](Self::max_total_bytes), the store repeatedly evicts the oldest value of the
-/// caller that uses the most bytes, counting the new value. As a result, a caller that stores many
-/// values evicts its own values rather than those of other callers.
+/// A `MemoryStore` [for results](Self::for_results) evicts older results if there is no room for a
+/// new result. It first evicts results of the caller that stores the new one, oldest first, until
+/// the new result fits into the caller's [share](Self::max_caller_bytes). If the new result then
+/// exceeds the [total size](Self::max_total_bytes), the store repeatedly evicts the oldest result
+/// of the caller that uses the most bytes, counting the new result. As a result, a caller that
+/// stores many results evicts its own rather than those of other callers.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl MemoryStore {
     /// bytes for each value. For the states of runs, it defaults to a quarter of
     /// [`max_total_bytes`](Self::max_total_bytes). For results, it defaults to `max_total_bytes`.
     ///
-    /// For runs, the limit applies only if the composite layer has a
+    /// In a store for runs, the limit per caller applies only if the composite layer has a
     /// [`caller`](crate::composite::CompositeLayer::caller) function, which identifies callers. All
     /// requests for which this function returns `None` are treated as one caller. Without the
     /// function, there is no limit per caller.

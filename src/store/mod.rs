@@ -1,10 +1,11 @@
 //! Stores for values that clients refer to by handles: the states of suspended runs, and the full
 //! versions of truncated results.
 //!
-//! If a composite needs user input, it answers the client's call with its questions, and the run is
-//! suspended. The client then repeats the call with the answers, and the run continues. In the
-//! meantime, the progress of the run, called its *state*, is in a [`Store`]. The store returns a
-//! *handle*: a string that the client keeps, and sends back with the answers.
+//! If a composite, a tool that calls other tools, needs user input, it answers the client's call
+//! with its questions, and the run of the composite is suspended. The client then repeats the call
+//! with the answers, and the run continues. In the meantime, the progress of the run, called its
+//! *state*, is in a [`Store`]. The store returns a *handle*: a string that the client keeps, and
+//! sends back with the answers.
 //!
 //! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates tool results that are too large.
 //! If the layer has a store, it stores the full result there as JSON. The truncated result contains
@@ -23,9 +24,9 @@
 //!
 //! [`SealedStore`] needs the feature `sealed`, which the default feature `config` enables.
 //!
-//! Each value has an *owner*. A request can retrieve the value only if it has the same owner. The
-//! owner of a state is the call that began the run, together with its caller. The owner of a result
-//! is its caller.
+//! Each value in a [`Store`] has an *owner*. A request can retrieve the value only if it has the
+//! same owner. The owner of a run's state is the call that began the run, together with its caller.
+//! The owner of a tool result is the caller of the tool.
 //!
 //! # Examples
 //!
@@ -90,13 +91,14 @@ pub(crate) type DefaultStore = SealedStore;
 #[cfg(not(feature = "sealed"))]
 pub(crate) type DefaultStore = SignedStore;
 
-/// A store of values, which returns a handle for each value.
+/// A store of values, which returns a handle for each value. A value is the state of a suspended
+/// run, or the full version of a truncated tool result.
 ///
-/// Clients receive the handles and send them back later. A client may send any string, so
-/// implementations must not trust a handle.
+/// Clients receive the handles of a `Store` and send them back later. A client may send any string,
+/// so implementations must not trust a handle.
 ///
-/// Some stores limit the total size of each caller's values. For this purpose, methods receive a
-/// `caller`, the owner of the value:
+/// Some stores limit the total size of each caller's values. For this purpose, the methods of
+/// `Store` receive a `caller`, the owner of the value:
 ///
 /// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
 /// - If the server identifies callers, but this request does not contain a caller, `caller` is a
@@ -119,7 +121,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
     /// Removes the value with the given handle from the store and returns it. Composites use this
-    /// method for the states of runs.
+    /// method for the states of runs, so that a state is used only once.
     ///
     /// # Errors
     ///
@@ -149,9 +151,10 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Returns the maximum size of a value in bytes: [`put`](Self::put) rejects larger values.
     /// Defaults to `None`, which means that the limit is unknown.
     ///
-    /// Composites use this limit to fail early. If a composite knows that the state of a run will
-    /// be too large at a later question, it rejects the run before it calls a tool that may have
-    /// side effects. If the limit is unknown, the run fails only when it reaches the question.
+    /// Composites use the maximum size to fail early. If a composite knows that the state of a run
+    /// will be too large at a later question, it rejects the run before it calls a tool that may
+    /// have side effects. If the maximum is unknown, the run fails only when it reaches the
+    /// question.
     fn max_bytes(&self) -> Option<usize> {
         None
     }

@@ -32,21 +32,22 @@ const BLOCK: usize = 256;
 /// A store that keeps no data on the server. The handle, which the client keeps, contains the
 /// encrypted state of the run.
 ///
-/// Any process that has the key can resume the run. A client can neither read nor change the state.
-/// It can read the ID of the key, and learns the size of the state, rounded up to a multiple of 256
-/// bytes.
+/// Any process that has the key can resume a run whose state is sealed with it. A client can
+/// neither read nor change the state. It can read the ID of the key, and learns the size of the
+/// state, rounded up to a multiple of 256 bytes.
 ///
-/// A state can be used any number of times until it expires, so a client can return to a question
-/// and answer it differently. To prevent this, use a [`MemoryStore`](super::MemoryStore).
+/// A sealed state can be used any number of times until it expires, so a client can return to a
+/// question and answer it differently. To allow only one answer, use a
+/// [`MemoryStore`](super::MemoryStore).
 ///
-/// This store is the default of a [`CompositeLayer`](crate::composite::CompositeLayer), with the
-/// [random key](Self::ephemeral) of the process.
+/// A `SealedStore` with the [random key](Self::ephemeral) of the process is the default store of a
+/// [`CompositeLayer`](crate::composite::CompositeLayer).
 ///
 /// # Keys
 ///
-/// A key is any secret of at least 32 bytes, such as the output of `openssl rand -base64 32`.
-/// Processes that resume each other's runs need the same key. A store with several
-/// [keys](Self::ring) encrypts new states with its first key, and accepts states that were
+/// The key of a `SealedStore` is any secret of at least 32 bytes, such as the output of `openssl
+/// rand -base64 32`. Processes that resume each other's runs need the same key. A store with
+/// several [keys](Self::ring) encrypts new states with its first key, and accepts states that were
 /// encrypted with any of its keys. This allows replacing a key in three steps. Complete each step
 /// in all processes before you begin the next step:
 ///
@@ -54,13 +55,14 @@ const BLOCK: usize = 256;
 /// 2. put the new key first;
 /// 3. when all states that were encrypted with the old key have expired, remove the old key.
 ///
-/// `Debug` output never contains a key, and the store overwrites its keys in memory when its last
-/// clone is dropped.
+/// The `Debug` output of a `SealedStore` never contains a key, and the store overwrites its keys in
+/// memory when its last clone is dropped.
 ///
 /// # Encryption
 ///
-/// A handle is `es1.<key ID>.<sealed state>`. The last two parts are in base64. The sealed state
-/// consists of a random nonce, the encrypted expiry time and state, and an authentication tag.
+/// The handle of a sealed state has the form `es1.<key ID>.<sealed state>`. The last two parts are
+/// in base64. The sealed state consists of a random nonce, the encrypted expiry time and state, and
+/// an authentication tag.
 ///
 /// - *The cipher is XChaCha20-Poly1305.* Replicas choose nonces independently, so nonces must be
 ///   random. The nonces of this cipher have 24 bytes, so the number of states per key needs no

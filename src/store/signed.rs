@@ -12,23 +12,25 @@ use super::{
 /// A store that keeps no data on the server. The handle, which the client keeps, contains the state
 /// of the run and a signature that prevents changes.
 ///
-/// A handle is a string that contains the state in base64, the expiry time, and a signature
-/// (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). So any process that has the key can
-/// resume the run.
+/// The handle of a signed state is a string that contains the state in base64, the expiry time, and
+/// a signature (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). So any process that has the
+/// key can resume the run.
 ///
-/// A state is signed but not encrypted: *a client can read it*, including the results of all tools
-/// that were called so far. To prevent this, use a [`SealedStore`](super::SealedStore).
+/// A `SignedStore` signs states but does not encrypt them: *a client can read a state*, including
+/// the results of all tools that were called so far. To hide states from clients, use a
+/// [`SealedStore`](super::SealedStore).
 ///
-/// A state can be used any number of times until it expires, so a client can return to a question
-/// and answer it differently. To prevent this, use a [`MemoryStore`](super::MemoryStore).
+/// A signed state can be used any number of times until it expires, so a client can return to a
+/// question and answer it differently. To allow only one answer, use a
+/// [`MemoryStore`](super::MemoryStore).
 ///
 /// # Keys
 ///
-/// A key is any secret of at least 32 bytes, such as the output of `openssl rand -base64 32`.
-/// Processes that resume each other's runs need the same key. A store with several
-/// [keys](Self::ring) signs new states with its first key, and accepts states that were signed with
-/// any of its keys. This allows replacing a key in three steps. Complete each step in all processes
-/// before you begin the next step:
+/// The key of a `SignedStore` is any secret of at least 32 bytes, such as the output of `openssl
+/// rand -base64 32`. Processes that resume each other's runs need the same key. A store with
+/// several [keys](Self::ring) signs new states with its first key, and accepts states that were
+/// signed with any of its keys. This allows replacing a key in three steps. Complete each step in
+/// all processes before you begin the next step:
 ///
 /// 1. add the new key after the old key;
 /// 2. put the new key first;

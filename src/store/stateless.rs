@@ -158,9 +158,8 @@ macro_rules! stateless_store {
             }
 
             /// Creates a store with several keys, each with an ID. The store creates states with
-            /// the first key, and accepts states that were created with any of the keys.
-            ///
-            /// Each handle contains the ID of its key.
+            /// the first key, and accepts states that were created with any of the keys. Each
+            /// handle contains the ID of its key.
             ///
             /// # Errors
             ///
@@ -179,7 +178,8 @@ macro_rules! stateless_store {
             /// Creates a store with a random key. Within a process, all stores that are created by
             /// this method share the key.
             ///
-            /// States become invalid when the process ends, and other processes do not accept them.
+            /// The states of a store with a random key become invalid when the process ends, and
+            /// other processes do not accept them.
             ///
             /// # Panics
             ///
@@ -199,9 +199,9 @@ macro_rules! stateless_store {
             /// Sets the maximum length of a handle in bytes. Defaults to 64 KiB, which is enough
             /// for a state of about 48 KiB.
             ///
-            /// If the state of a run is certain to exceed this limit at a later question, the
-            /// composite rejects the run before it calls a tool that may have side effects. If a
-            /// client sends a longer handle, it is rejected without being parsed.
+            /// If the state of a run is certain to exceed the maximum length at a later question,
+            /// the composite rejects the run before it calls a tool that may have side effects. If
+            /// a client sends a longer handle, it is rejected without being parsed.
             #[must_use]
             pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
                 self.limits.max_item_bytes = bytes;

@@ -1,6 +1,6 @@
 //! Records metrics with the crate [`metrics`], which supports different metrics backends.
 //!
-//! The metrics of client requests, and of the runs that they start, are recorded only if
+//! The metrics of client requests, and of the composite runs that they start, are recorded only if
 //! [`TraceLayer::metrics`](crate::trace::TraceLayer::metrics) is enabled. The metrics of rare
 //! events, such as new connections to backends, are always recorded. To receive metrics, the
 //! application installs a recorder of the crate `metrics`, and then calls [`describe`] to register
@@ -75,10 +75,8 @@ const COMPOSITE: &str = "gen_ai.workflow.name";
 const STATUS: &str = "mcp_composite.status";
 const VIEW: &str = "mcp_composite.view";
 
-/// Registers the descriptions and units of all metrics with the recorder that the application has
-/// installed.
-///
-/// Call this function after installing a recorder of the crate `metrics`.
+/// Registers the descriptions and units of all metrics of this crate with the recorder that the
+/// application has installed. Call `describe` after installing a recorder of the crate `metrics`.
 pub fn describe() {
     describe_histogram!(SERVED, Unit::Seconds, "requests of clients, until they are answered");
     describe_histogram!(CALLED, Unit::Seconds, "tool calls by runs, until they are answered");

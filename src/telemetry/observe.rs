@@ -1,31 +1,32 @@
 //! Observes the runs of composites.
 //!
 //! An [`Observer`] receives an event when a run of a composite, or a branch of the run, starts or
-//! ends. A branch is a target, a step or a loop element. An observer also receives an event for
-//! each attempt to call a tool, and when a branch waits for a person. Observers are added to a
-//! [`CompositeLayer`](crate::composite::CompositeLayer::observer), to a
-//! [`StackLayer`](crate::stack::StackLayer::observer), or to the `config::Config` of a
+//! ends. A branch is a [target](crate::composite::Target) of a fan-out, race or fallback, a
+//! [step](crate::composite::Step), or a loop element, which is one iteration of a loop step. An
+//! observer also receives an event for each attempt to call a tool, and when a branch waits for a
+//! person. Observers are added to a [`CompositeLayer`](crate::composite::CompositeLayer::observer),
+//! to a [`StackLayer`](crate::stack::StackLayer::observer), or to the `config::Config` of a
 //! configuration file. If several observers are added, each of them receives all events.
 //!
-//! Each start event is followed by exactly one end event, even if the call is dropped or panics. A
-//! run that asks a person for input is [suspended](What::RunSuspended), and its branches end only
-//! after the run was [resumed](What::RunResumed). If another process resumes the run, the observers
-//! in that process receive the remaining events, with the same run ID. A suspended run also ends if
-//! its call is dropped, or if its outer run ends.
+//! Each start event of a run or branch is followed by exactly one end event, even if the call is
+//! dropped or panics. A run that asks a person for input is [suspended](What::RunSuspended), and
+//! its branches end only after the run was [resumed](What::RunResumed). If another process resumes
+//! the run, the observers in that process receive the remaining events, with the same run ID. A
+//! suspended run also ends if its call is dropped, or if its outer run ends.
 //!
-//! The exception is a run whose [state](crate::store) was sent to the client, because the client
-//! can resume it at any time. If the client never returns the state, or if the state is rejected,
-//! no end event follows. The same is true for a suspended nested run if its outer run is resumed
-//! and ends first.
+//! A run may have no end event if its [state](crate::store) was sent to the client, because the
+//! client can resume it at any time. If the client never returns the state, or if the state is
+//! rejected, no end event follows. The same is true for a suspended nested run if its outer run is
+//! resumed and ends first.
 //!
 //! By default, events contain neither arguments nor results. An observer can request
 //! [arguments](Observer::wants_arguments) and [results](Observer::wants_results) of runs and tools.
 //! Observers should return quickly, because runs call them synchronously.
 //!
-//! The events are also logged, without arguments and results, with the target `mcp_composite::run`.
-//! Events of runs have the level `debug`, and events of branches the level `trace`. The logs belong
-//! to the [span](crate::trace) of the run. If there are no observers, and the logs and spans are
-//! disabled, observing has no overhead.
+//! The crate also logs all events, without arguments and results, with the target
+//! `mcp_composite::run`. Events of runs have the level `debug`, and events of branches the level
+//! `trace`. The logs belong to the [span](crate::trace) of the run. If there are no observers, and
+//! the logs and spans are disabled, observing has no overhead.
 //!
 //! # Examples
 //!
@@ -83,9 +84,9 @@ use std::{
 use rmcp::model::{CallToolResult, JsonObject};
 use tracing::Level;
 
-/// Receives events about the runs of composites, for example to log or measure them.
+/// A receiver of events about the runs of composites, for example to log or measure them.
 ///
-/// If an observer panics, the run continues, and the observer still receives further events. Only
+/// If an `Observer` panics, the run continues, and the observer still receives further events. Only
 /// the first panic of each observer is logged.
 pub trait Observer: Send + Sync {
     /// Processes an event about a run or one of its branches. Must return quickly, because the run
@@ -95,8 +96,9 @@ pub trait Observer: Send + Sync {
     /// Returns `true` if the events for this observer must contain the arguments of runs and tools.
     /// Defaults to `false`.
     ///
-    /// The arguments of a run are those that the composite layer has received. The arguments of a
-    /// tool are those that the composite layer has sent, before inner layers change them.
+    /// The arguments of a run are those that the
+    /// [`CompositeLayer`](crate::composite::CompositeLayer) has received. The arguments of a tool
+    /// are those that this layer has sent, before inner layers change them.
     fn wants_arguments(&self) -> bool {
         false
     }
@@ -104,14 +106,15 @@ pub trait Observer: Send + Sync {
     /// Returns `true` if the events for this observer must contain the results of runs and tools.
     /// Defaults to `false`.
     ///
-    /// The result of a tool is the result that the composite layer has received. The result of a
-    /// run is the result that the composite layer has returned, before outer layers change it.
+    /// The result of a tool is the result that the
+    /// [`CompositeLayer`](crate::composite::CompositeLayer) has received. The result of a run is
+    /// the result that this layer has returned, before outer layers change it.
     fn wants_results(&self) -> bool {
         false
     }
 }
 
-/// An event about a run or one of its branches.
+/// An event about a run of a composite, or about a branch of the run, such as a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event<'e> {
@@ -122,20 +125,20 @@ pub struct Event<'e> {
     pub parent: Option<Parent<'e>>,
     /// The name of the composite.
     pub composite: &'e str,
-    /// The name of the view in which the composite was called, such as `/team-a`. `None` if it was
-    /// not called in a view; see [`TraceLayer::view`](crate::trace::TraceLayer::view).
+    /// The name of the view in which the composite was called, such as `/team-a`. A view is an
+    /// additional endpoint for the same backends. `None` if the composite was not called in a view;
+    /// see [`TraceLayer::view`](crate::trace::TraceLayer::view).
     pub view: Option<&'e str>,
     /// The kind of the event, with its details.
     pub what: What<'e>,
 }
 
-/// The identifier of a run.
-///
-/// The identifier is a random number. It stays the same if another process resumes the run.
+/// The identifier of a run of a composite: a random number. It stays the same if another process
+/// resumes the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
 
-/// The branch of an outer run that called a nested run.
+/// The branch of an outer run, such as a step, that called a composite and so started a nested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parent<'e> {
@@ -145,10 +148,9 @@ pub struct Parent<'e> {
     pub branch: Branch<'e>,
 }
 
-/// A branch of a run: a target, a step, or a loop element.
-///
-/// The `Display` output is `step` for a target or step with this ID, and `step[3]` for a loop
-/// element.
+/// A branch of a run: a target of a fan-out, race or fallback, a step, or a loop element, which is
+/// one iteration of a loop step. The `Display` output is `step` for a target or step with this ID,
+/// and `step[3]` for the loop element with the index 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branch<'e> {
@@ -169,9 +171,10 @@ pub enum What<'e> {
         /// [want](Observer::wants_arguments) arguments.
         arguments: Option<&'e JsonObject>,
     },
-    /// The run was suspended. It is resumed when a person has answered its questions.
+    /// The run was suspended, because it has asked a person for input. It resumes when the person
+    /// has answered.
     RunSuspended,
-    /// The suspended run was resumed, possibly in another process.
+    /// A suspended run was resumed with the answers of a person, possibly in another process.
     RunResumed,
     /// The run ended with a result.
     #[non_exhaustive]
@@ -196,13 +199,13 @@ pub enum What<'e> {
     /// A branch of the run started.
     #[non_exhaustive]
     BranchStarted {
-        /// The branch.
+        /// The branch that the event is about.
         branch: Branch<'e>,
     },
     /// A branch makes an attempt to call its tool, either for the first time or as a retry.
     #[non_exhaustive]
     Attempt {
-        /// The branch.
+        /// The branch that the event is about.
         branch: Branch<'e>,
         /// The name of the tool, as the composite's definition contains it.
         tool: &'e str,
@@ -218,13 +221,13 @@ pub enum What<'e> {
     /// A branch waits until a person answers its question.
     #[non_exhaustive]
     BranchWaiting {
-        /// The branch.
+        /// The branch that the event is about.
         branch: Branch<'e>,
     },
     /// A branch that had started has ended.
     #[non_exhaustive]
     BranchFinished {
-        /// The branch.
+        /// The branch that the event is about.
         branch: Branch<'e>,
         /// The status of the branch: `completed`, `failed`, `timed_out` or `cancelled`. A loop has
         /// the status `skipped` if it could not start any element because a limit was reached.
@@ -248,7 +251,7 @@ pub enum What<'e> {
     /// A branch is skipped: it has not started, and will not start in this run.
     #[non_exhaustive]
     BranchSkipped {
-        /// The branch.
+        /// The branch that the event is about.
         branch: Branch<'e>,
         /// The reason why the branch is skipped. `condition` means that the condition of the branch
         /// is false. If a limit ended the run, the reason is the name of the limit, such as

@@ -67,8 +67,8 @@ impl TraceLayer {
         self
     }
 
-    /// Sets the name of the view that receives the requests. A view is one of several endpoints of
-    /// a server, each with its own selection of tools. Spans, metrics and
+    /// Sets the name of the view that receives the requests. A view offers the same backends at
+    /// another URL path, such as `/team-a`, with its own layers and composites. Spans, metrics and
     /// [events](crate::observe::Event::view) contain the name. Defaults to no name.
     ///
     /// Use only a small number of view names, because each name is a value of a metric label. For

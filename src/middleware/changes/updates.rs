@@ -28,7 +28,7 @@ pub(crate) type Wanted = dyn Fn(&str) -> Option<Arc<str>> + Send + Sync;
 
 /// A receiver of the URIs of resources whose content has changed.
 ///
-/// A URI that is already in the queue is not queued again. The queue holds at most 256 URIs with a
+/// An `Updates` queues each URI once, until it is received. The queue holds at most 256 URIs with a
 /// total length of 512 KiB. If more URIs arrive, the oldest URIs are dropped, and
 /// [`recv`](Self::recv) returns an error with their number.
 pub struct Updates {

@@ -18,10 +18,10 @@ use crate::{
 
 /// Creates a layer that runs an async hook around each tool call (`tools/call`).
 ///
-/// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval or a remote
-/// policy service. It can forward the call with [`Next::run`], unchanged or rewritten, and then
-/// inspect the reply. It can also reply itself, for example to reject the call. Requests other than
-/// `tools/call` bypass the hook.
+/// The hook can wait, for example for an approval or a remote policy service, which a
+/// [rule](super::Intercept) cannot. It can forward the call with [`Next::run`], unchanged or
+/// rewritten, and then inspect the reply. It can also reply itself, for example to reject the call.
+/// Requests other than `tools/call` bypass the hook.
 ///
 /// While the hook waits, it owns an inner service that is ready for this call. If there is a
 /// `ConcurrencyLimit` behind this layer, for example, a call that waits for an approval occupies
@@ -86,9 +86,8 @@ pub struct FromFnLayer<F> {
     hook: F,
 }
 
-/// A service that runs a hook around each tool call to the inner service `S`. See [`from_fn`].
-///
-/// This service is ready when `S` is ready.
+/// A service that runs a hook around each tool call to the inner service `S`. It is ready when `S`
+/// is ready. See [`from_fn`].
 #[derive(Clone)]
 pub struct FromFn<F, S> {
     hook: F,
@@ -182,8 +181,8 @@ impl Next {
     ///
     /// # Errors
     ///
-    /// Returns an error if the inner service fails. A JSON-RPC error of the server, in contrast, is
-    /// returned as a reply.
+    /// Returns an error if the inner service fails. If the server replies with a JSON-RPC error,
+    /// `run` returns it as a reply.
     pub async fn run(self, request: Request) -> Result<Reply, BoxError> {
         let Self(mut ready) = self;
         let reply = ready.call(request);

@@ -37,8 +37,8 @@ const LONG: Duration = Duration::from_millis(1);
 /// A rule that inspects or rewrites requests and replies, based on the tools of the service behind
 /// it.
 ///
-/// For each request, the rule declares which tools it [needs](Self::needs) to know. For a request
-/// that needs no tools, the rule works like an [`Intercept`].
+/// For each request, an `InterceptInformed` declares which tools it [needs](Self::needs) to know.
+/// For a request that needs no tools, it works like an [`Intercept`].
 ///
 /// # Examples
 ///
@@ -110,7 +110,8 @@ pub trait InterceptInformed: Clone {
     /// The data that the rule derives from the list of tools, each time the tools have been listed.
     type Derived;
     /// State that [`on_request`](Self::on_request) returns for a request, and that
-    /// [`on_reply`](Self::on_reply) receives together with the reply.
+    /// [`on_reply`](Self::on_reply) receives together with the reply, for example the name of the
+    /// called tool.
     type Memo;
 
     /// Derives data from the list of tools, so that the rule can decide about requests faster.
@@ -124,17 +125,18 @@ pub trait InterceptInformed: Clone {
 
     /// Returns which tools the rule must know before it can decide about this request.
     ///
-    /// Called before [`on_request`](Self::on_request). The result should depend only on state that
-    /// does not change between these two calls.
+    /// The service calls `needs` before [`on_request`](Self::on_request). The result should depend
+    /// only on state that does not change between these two calls.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r>;
 
     /// Inspects or rewrites a request before it is forwarded. To reply without forwarding the
     /// request, return `Break` with the reply.
     ///
-    /// `known` is `None` if the rule needs no tools for the request, or if the tools could not be
-    /// listed. In the latter case, a security rule must reject the request. It must also reject
-    /// calls to tools that are not in `known`, because a server may accept calls to tools that it
-    /// does not list.
+    /// `known` contains the tools of the service behind the rule, as last listed. It is `None` if
+    /// the rule [needs](Self::needs) no tools for the request, or if the tools could not be listed.
+    /// In the latter case, a security rule must reject the request. It must also reject calls to
+    /// tools that are not in `known`, because a server may accept calls to tools that it does not
+    /// list.
     fn on_request(
         &self,
         request: &mut Request,
@@ -145,8 +147,8 @@ pub trait InterceptInformed: Clone {
     /// `memo` is the state that [`on_request`](Self::on_request) returned for the request. Defaults
     /// to `true`.
     ///
-    /// Return `false` if `on_reply` would do nothing. The service then stores no state while the
-    /// request is processed.
+    /// Return `false` from `awaits_reply` if `on_reply` would do nothing. The service then stores
+    /// no state while the request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -167,21 +169,21 @@ pub trait InterceptInformed: Clone {
 /// A service that applies the rule `I` to the requests and replies of the inner service `S`, and
 /// that lists the tools of `S` for the rule.
 ///
-/// This service is ready when `S` is ready. It forwards each request to the instance of `S` that
+/// An `Informed` is ready when `S` is ready. It forwards each request to the instance of `S` that
 /// has become ready.
 ///
-/// If the rule needs tools that are not cached, the service first lists them by calling `S`. If `S`
-/// accepts only one request at a time, keeping another instance of `S` ready in the meantime would
-/// cause a deadlock. The service therefore releases its ready instance before it lists the tools,
-/// and then waits until `S` is ready again. It also releases the instance if the rule replies
-/// without forwarding the request.
+/// If the rule needs tools that are not cached, an `Informed` first lists them by calling `S`. If
+/// `S` accepts only one request at a time, keeping another instance of `S` ready in the meantime
+/// would cause a deadlock. The `Informed` therefore releases its ready instance before it lists the
+/// tools, and then waits until `S` is ready again. It also releases the instance if the rule
+/// replies without forwarding the request.
 ///
-/// A [malformed](Request::is_malformed) request does not reach the rule. It is answered with an
-/// error.
+/// An `Informed` answers a [malformed](Request::is_malformed) request with an error, without
+/// applying the rule.
 ///
-/// If the rule takes longer than 1 ms, the response future yields to other tasks once before it
-/// calls `S`. Without this, slow rules in several layers would block other tasks for their total
-/// duration. Yielding does not require a runtime.
+/// If the rule takes longer than 1 ms, the response future of an `Informed` yields to other tasks
+/// once before it calls `S`. Without this, slow rules in several layers would block other tasks for
+/// their total duration. Yielding does not require a runtime.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -222,19 +224,21 @@ impl<I: InterceptInformed, S> Informed<I, S> {
         Self::with_catalogs(rule, inner, CatalogSettings::default())
     }
 
-    /// Sets the epoch of the tools. Bumping it invalidates the cached tools.
+    /// Sets the [`Epoch`] of the tools, a counter of their changes. When you bump the epoch, the
+    /// service discards its cached tools.
     #[must_use]
     pub fn epoch(self, epoch: Epoch) -> Self {
         let settings = CatalogSettings { epoch, ..self.catalogs.settings() };
         Self::with_catalogs(self.rule, self.inner, settings)
     }
 
-    /// Caches the tools separately for each key. The function `key` derives the key from the
-    /// context of a request, for example from the name of the caller. Use this if the server offers
-    /// different tools to different callers. Requests for which `key` returns `None` share one
-    /// list.
+    /// Caches the tools of the inner service separately for each key. The function `key` derives
+    /// the key from the context of a request, for example from the name of the caller. Use this if
+    /// the inner service offers different tools to different callers. Requests for which `key`
+    /// returns `None` share one list.
     ///
-    /// By default, all requests share one list of tools, which is requested in an empty context.
+    /// Without `vary_by`, all requests share one list of tools, which the service requests in an
+    /// empty context.
     #[must_use]
     pub fn vary_by<F>(self, key: F) -> Self
     where
@@ -291,8 +295,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns an error if the tools cannot be listed. They are then listed again when a request
-    /// needs them.
+    /// Returns an error if the tools cannot be listed. The service then lists them again when a
+    /// request needs them.
     pub async fn warm(&self) -> Result<(), ListError> {
         if !self.rule.needs_tools() {
             return Ok(());

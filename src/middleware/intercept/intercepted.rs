@@ -13,16 +13,16 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request};
 
-/// A rule that inspects or rewrites requests and their replies. The service [`Intercepted`] applies
-/// it.
+/// A rule that inspects or rewrites requests and their replies, without waiting. The service
+/// [`Intercepted`] applies it.
 ///
-/// The rule is cloned for each request whose reply it [inspects](Self::awaits_reply). To make
-/// cloning cheap, store the settings of the rule in a single `Arc`.
-///
-/// See the [module docs](crate::intercept) for an example.
+/// An [`Intercepted`] clones its rule for each request whose reply the rule
+/// [inspects](Self::awaits_reply). To make cloning cheap, store the settings of the rule in a
+/// single `Arc`. See the [module docs](crate::intercept) for an example.
 pub trait Intercept: Clone {
     /// State that [`on_request`](Self::on_request) returns for a request, and that
-    /// [`on_reply`](Self::on_reply) receives together with the reply.
+    /// [`on_reply`](Self::on_reply) receives together with the reply, for example the name of the
+    /// called tool.
     type Memo;
 
     /// Inspects or rewrites a request before it is forwarded. To reply without forwarding the
@@ -33,8 +33,8 @@ pub trait Intercept: Clone {
     /// `memo` is the state that [`on_request`](Self::on_request) returned for the request. Defaults
     /// to `true`.
     ///
-    /// Return `false` if `on_reply` would do nothing. The service then stores no state while the
-    /// request is processed.
+    /// Return `false` from `awaits_reply` if `on_reply` would do nothing. The service then stores
+    /// no state while the request is processed.
     fn awaits_reply(&self, memo: &Self::Memo) -> bool {
         let _ = memo;
         true
@@ -49,16 +49,16 @@ pub trait Intercept: Clone {
 
 /// A service that applies the rule `I` to the requests and replies of the inner service `S`.
 ///
-/// This service is ready when `S` is ready. [`on_request`](Intercept::on_request) runs
+/// An `Intercepted` is ready when `S` is ready. [`on_request`](Intercept::on_request) runs
 /// synchronously within `call`. [`on_reply`](Intercept::on_reply) runs when `S` has returned a
 /// reply. It does not run if `S` returns an error or if the response future is dropped.
 ///
-/// If the rule replies to a request without forwarding it, `S` stays ready until the service is
-/// called again or dropped. A ready `S` may occupy a slot of a concurrency limit. Clones of the
-/// service that are no longer used should therefore be dropped.
+/// If the rule replies to a request without forwarding it, `S` stays ready until the `Intercepted`
+/// is called again or dropped. A ready `S` may occupy a slot of a concurrency limit, so drop clones
+/// of the service that are no longer used.
 ///
-/// A [malformed](Request::is_malformed) request does not reach the rule. It is answered with an
-/// error.
+/// An `Intercepted` answers a [malformed](Request::is_malformed) request with an error, without
+/// applying the rule.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
     rule: I,

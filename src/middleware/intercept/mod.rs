@@ -1,17 +1,17 @@
 //! Rules, which inspect and rewrite requests and their replies.
 //!
 //! Most layers of an MCP stack inspect each request, then forward, rewrite or answer it, and
-//! finally inspect the reply. Such a layer is written as a rule, which implements the trait
+//! finally inspect the reply. You write such a layer as a rule, which implements the trait
 //! [`Intercept`]. [`Intercepted`] is the Tower service that applies the rule.
 //!
 //! A rule cannot violate the contract of Tower services, because it cannot call the inner service
 //! and cannot wait. It needs no runtime, and does not require the inner service to be `Clone` or
 //! `Send`. Forwarding a request allocates no memory.
 //!
-//! If a rule depends on the tools of the service behind it, implement [`InterceptInformed`]
-//! instead. [`Informed`] applies such a rule, and caches the tools in a [catalog](crate::catalog).
-//! If a rule must wait for something else, use [`from_fn`], which creates a layer that runs an
-//! async hook around tool calls.
+//! If a rule depends on the tools of the service behind it, for example on their annotations,
+//! implement [`InterceptInformed`] instead. [`Informed`] applies such a rule, and caches the tools
+//! in a [catalog](crate::catalog). If a rule must wait for something else, use [`from_fn`], which
+//! creates a layer that runs an async hook around tool calls.
 //!
 //! # Examples
 //!

@@ -35,22 +35,23 @@ const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
 ///
-/// Amounts are reserved, settled and released by atomic Lua scripts that run in Redis and use the
-/// clock of the Redis server. So all replicas together never exceed a budget, and their clocks may
-/// differ.
+/// `RedisBudgets` reserves, settles and releases amounts with atomic Lua scripts, which run in
+/// Redis and use the clock of the Redis server. So all replicas together never exceed a budget, and
+/// their clocks may differ.
 ///
-/// Each reserved amount is a [lease](Self::lease), which expires after some time. If a process ends
-/// without settling its leases, the reserved amounts are released when the leases expire. A call
-/// continues even if its lease has expired, so choose a lease duration that is longer than any
-/// call. Otherwise, more calls may run at the same time than the budget allows. If an expired lease
-/// is settled up to a day later, the used amount is still charged, exactly once.
+/// Each amount that `RedisBudgets` reserves for a call is a [lease](Self::lease), which expires
+/// after some time. If a process ends without settling its leases, the reserved amounts are
+/// released when the leases expire. A call continues even if its lease has expired, so choose a
+/// lease duration that is longer than any call. Otherwise, more calls may run at the same time than
+/// the budget allows. If an expired lease is settled up to a day later, the used amount is still
+/// charged, exactly once.
 ///
-/// When a call ends, a background task sends a settlement to Redis, which charges the used amount.
-/// If the server is unavailable, the task retries the settlement for the duration of a lease. If
-/// the server rejects the settlement, for example because a key has another type, the task logs the
-/// error and does not retry. After the last clone of the store and its last permit are dropped,
-/// each pending settlement is sent at most once more, or not at all if the runtime ends. To wait
-/// for pending settlements, call [`flush`](Self::flush).
+/// When a call ends, a background task of `RedisBudgets` sends a settlement to Redis, which charges
+/// the used amount. If the server is unavailable, the task retries the settlement for the duration
+/// of a lease. If the server rejects the settlement, for example because a key has another type,
+/// the task logs the error and does not retry. After the last clone of the store and its last
+/// permit are dropped, the task sends each pending settlement at most once more, or not at all if
+/// the runtime ends. To wait for pending settlements, call [`flush`](Self::flush).
 ///
 /// A budget uses three keys in Redis, and a budget per caller uses three keys for each caller:
 /// `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, and the same key with the suffixes `:leases` and
@@ -105,8 +106,8 @@ impl RedisBudgets {
     /// Sets whether calls are rejected or admitted while the Redis server is unavailable. By
     /// default, they are rejected.
     ///
-    /// Each call first waits for a response from the server, at most for the
-    /// [timeout](super::RedisServer::timeout).
+    /// Each call to a tool with a budget first waits for a response from the Redis server, at most
+    /// for the [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
@@ -129,11 +130,10 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until no settlement is pending: each one was either sent to Redis, or is no longer
-    /// retried.
-    ///
-    /// Call this method before the process ends, so that no usage is lost. While the server is
-    /// unavailable, the method waits at most for the duration of a lease.
+    /// Waits until no settlement, which charges the used amount of a call, is pending: each one was
+    /// either sent to Redis, or is no longer retried. Call `flush` before the process ends, so that
+    /// no usage is lost. While the server is unavailable, it waits at most for the duration of a
+    /// lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }

@@ -10,8 +10,8 @@ use super::{
 
 /// A flowchart of a composite and of all composites that it calls, directly or indirectly.
 ///
-/// Its `Display` output is [Mermaid][mermaid] text. The [module docs](crate::mermaid) describe the
-/// contents of the chart and contain an example.
+/// The `Display` output of a `Flowchart` is [Mermaid][mermaid] text. The [module
+/// docs](crate::mermaid) describe the contents of the chart and contain an example.
 ///
 /// [mermaid]: https://mermaid.js.org/syntax/flowchart.html
 #[derive(Clone, Debug, PartialEq)]
@@ -122,10 +122,9 @@ impl Flowchart {
         Self { graphs, run: None }
     }
 
-    /// Adds a recorded run to the flowchart, so that each step shows its outcome or progress in the
-    /// run.
-    ///
-    /// Composites and steps in the run that are not part of the flowchart are ignored.
+    /// Adds a run that a [`Recorder`](super::Recorder) has recorded to the flowchart, so that each
+    /// step shows its outcome or progress in the run. Composites and steps of the run that are not
+    /// part of the flowchart are ignored.
     #[must_use]
     pub fn run(mut self, run: &Run) -> Self {
         self.run = Some(run.clone());

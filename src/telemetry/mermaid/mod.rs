@@ -7,9 +7,9 @@
 //! a [`Plan`](crate::composite::Plan::flowchart). To create it from a configuration file, run
 //! `mcp-composite draw FILE NAME`.
 //!
-//! - A solid arrow from one step to another means that the second may start after the first has
-//!   finished. Arrows that follow from others are omitted: if `a` comes before `b`, and `b` before
-//!   `c`, no arrow leads from `a` to `c`.
+//! - A solid arrow from one step to another means that the second step may start after the first
+//!   has finished. Arrows that follow from others are omitted: if `a` comes before `b`, and `b`
+//!   before `c`, no arrow leads from `a` to `c`.
 //! - A dotted arrow leads from a step to a composite that it calls, or to a case of a switch. Each
 //!   composite is drawn only once, even if several steps call it.
 //! - A dashed border marks a step that has a condition, or whose failure does not fail the run.
@@ -20,8 +20,9 @@
 //! then also shows the duration of each step, and the outcomes of loop elements. Arguments and
 //! results are not recorded.
 //!
-//! Names, conditions and questions are truncated to 80 characters, and are never interpreted as
-//! markup. The text of a flowchart depends only on the composite and the run.
+//! A [`Flowchart`] truncates names, conditions and questions to 80 characters, and escapes them, so
+//! that they are never interpreted as markup. The text of a flowchart depends only on the composite
+//! and the run.
 //!
 //! By default, Mermaid refuses to draw charts with more than 500 arrows or 50 000 characters. Pages
 //! that embed a larger chart can raise these limits with [`maxEdges` and `maxTextSize`][limits].

@@ -14,17 +14,20 @@ const KEPT: usize = 100;
 /// An observer that records the outcomes of runs, so that [flowcharts](super::Flowchart::run) can
 /// show them.
 ///
-/// To use a recorder, pass it to a layer as an `Arc`, and read the runs from a clone of the `Arc`.
-/// By default, the recorder stores the last 100 runs with their nested runs. For each step, it
-/// stores only how often each outcome occurred, and no arguments or results. The memory of a run
-/// therefore grows with the number of concurrent calls, but not with the total number of calls.
+/// To use a `Recorder`, pass it as an `Arc` to
+/// [`CompositeLayer::observer`](crate::composite::CompositeLayer::observer), and read the runs from
+/// a clone of the `Arc`. By default, the recorder stores the last 100 runs with their nested runs.
+/// For each step, it stores only how often each outcome occurred, and no arguments or results. The
+/// memory of a run therefore grows with the number of concurrent calls, but not with the total
+/// number of calls.
 #[derive(Debug)]
 pub struct Recorder {
     max_runs: usize,
     notes: Mutex<Notes>,
 }
 
-/// A run that was recorded by a [`Recorder`], including its nested runs.
+/// A run of a composite that a [`Recorder`] has recorded, including its nested runs, that is, the
+/// runs of the composites that it calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     id: RunId,
@@ -88,8 +91,8 @@ impl Recorder {
         self
     }
 
-    /// Returns the recorded runs in their current state, from the newest to the oldest. Nested runs
-    /// are part of their outermost run.
+    /// Returns the recorded runs in their current state, from the newest to the oldest. A nested
+    /// run, which another composite has started, is part of its outermost run.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let notes = self.lock();
@@ -169,7 +172,8 @@ impl Run {
         }
     }
 
-    /// Returns the id of the run.
+    /// Returns the identifier of the run, which observers also receive in
+    /// [events](crate::observe::Event::run).
     #[must_use]
     pub const fn id(&self) -> RunId {
         self.id
