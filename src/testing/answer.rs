@@ -13,14 +13,15 @@ use tower::BoxError;
 use super::RecordedCall;
 use crate::message::Reply;
 
-/// Determines how a scripted tool answers when it is called.
+/// The answer of a scripted tool of a test [`Server`](super::Server): a result, an error, a delay,
+/// or a sequence of these.
 ///
-/// The functions of this type create common answers. For other answers, convert a
+/// The functions of `Answer` create common answers. For other answers, convert a
 /// [`CallToolResult`], an [`ErrorData`] or any [`Reply`] to this type, for example to return
 /// several content blocks or an error with `data`.
 ///
-/// An answer can be a sequence of answers, one for each call. After the end of the sequence, all
-/// further calls receive its last answer. See the [module docs](super) for examples.
+/// An `Answer` can be a sequence of answers, one for each call of the tool. After the end of the
+/// sequence, all further calls receive its last answer. See the [module docs](super) for examples.
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
@@ -70,8 +71,8 @@ impl Answer {
     /// Creates an answer that asks the user a question. The question has the given key and message,
     /// and an empty form. The request state of the answer is the string `asked`.
     ///
-    /// For other questions, use a [`Reply`] with an
-    /// [`InputRequiredResult`](rmcp::model::InputRequiredResult).
+    /// To ask a question with a form that has fields, use a [`Reply`] with an
+    /// [`InputRequiredResult`](rmcp::model::InputRequiredResult) instead of `asks`.
     pub fn asks(key: impl Into<String>, message: impl Into<String>) -> Self {
         question(key, message).into()
     }
@@ -105,7 +106,7 @@ impl Answer {
     /// Creates an answer from a closure. The closure receives each call, and returns the answer to
     /// it.
     ///
-    /// If the closure returns a sequence of answers, only the first answer in it is used.
+    /// If the closure returns a sequence of answers, the tool uses only the first answer in it.
     pub fn from_fn<F, R, A>(make: F) -> Self
     where
         F: Fn(RecordedCall) -> R + Send + Sync + 'static,
@@ -121,7 +122,7 @@ impl Answer {
     /// Sends the answer only when `delay` has passed since the start of the call. If the answer is
     /// a sequence, all of its answers are delayed.
     ///
-    /// A Tokio runtime with an enabled time driver is then required to call the tool.
+    /// Calls to a tool with a delayed answer require a Tokio runtime with an enabled time driver.
     pub fn after(mut self, delay: Duration) -> Self {
         for turn in &mut self.turns {
             turn.after = delay;
@@ -142,8 +143,8 @@ impl Answer {
         self
     }
 
-    /// Appends the answer `next` to the sequence. It is used for the calls after those that the
-    /// earlier answers are used for.
+    /// Appends the answer `next` to the sequence. The tool uses `next` for the calls after those
+    /// for which it uses the earlier answers.
     pub fn then(mut self, next: impl Into<Self>) -> Self {
         self.turns.extend(next.into().turns);
         self

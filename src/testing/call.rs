@@ -9,7 +9,8 @@ use crate::message::Request;
 
 /// A tool call that a scripted [`Server`](super::Server) has received, as recorded by the server.
 ///
-/// In assertions, a call can be compared with a pair of the tool's name and the arguments:
+/// In assertions, a `RecordedCall` can be compared with a pair of the tool's name and the
+/// arguments:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -88,7 +89,7 @@ impl RecordedCall {
         &self.request
     }
 
-    /// Returns the arrival time of the call, measured from the creation of the server.
+    /// Returns the arrival time of the call, as a duration since the creation of the server.
     #[must_use]
     pub const fn at(&self) -> Duration {
         self.at

@@ -53,7 +53,7 @@ pub fn request(tool: &str, arguments: Value) -> Request {
 /// Calls a tool and returns its result. The result can be a failure (`isError`).
 ///
 /// `arguments` is an object, or null for a call without arguments. The returned future does not
-/// borrow the service, and does nothing until it is awaited.
+/// borrow the service. The tool is called when the future is awaited.
 ///
 /// # Panics
 ///
@@ -89,7 +89,7 @@ where
 /// if the test expects a rejection.
 ///
 /// `arguments` is an object, or null for a call without arguments. The returned future does not
-/// borrow the service, and does nothing until it is awaited.
+/// borrow the service. The tool is called when the future is awaited.
 ///
 /// # Panics
 ///
@@ -171,17 +171,18 @@ where
 /// Builds the stack of layers that a configuration file describes, for tests. Scripted servers
 /// replace the backends of the file.
 ///
-/// The timeouts for calls of backends apply as configured in the file. Settings that describe how
-/// to connect to a backend are ignored.
+/// The stack applies the timeouts for calls of backends as configured in the file. It ignores
+/// settings that describe how to connect to a backend, such as `command` and `url`.
 ///
-/// A file can have no backends, because the program connects them in code. In this case, all
-/// scripted servers are placed below the stack. Their names have no meaning, and their tools have
-/// no prefix. If two servers have a tool of the same name, the first server receives the calls.
+/// A configuration file can have no backends, because the program connects them in code. In this
+/// case, all scripted servers are placed below the stack. Their names have no meaning, and their
+/// tools have no prefix. If two servers have a tool of the same name, the first server receives the
+/// calls.
 ///
 /// # Panics
 ///
-/// Panics if a backend of the file has no server in `servers`. If the file has backends, also
-/// panics if a server has the name of none of them.
+/// Panics if a backend of the configuration file has no server in `servers`. If the file has
+/// backends, also panics if a server has the name of none of them.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

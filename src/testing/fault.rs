@@ -19,18 +19,18 @@ const WHY: &str = "a fault";
 
 /// A fault that the layer [`Faults`](super::Faults) injects into a tool call.
 ///
-/// Most faults replace the answer of the service without calling it. The exceptions are
-/// [`Slow`](Self::Slow), [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost), which
-/// call the service. All of these except `Lost` also return its answer.
+/// Most faults replace the answer of the service without calling it. [`Slow`](Self::Slow),
+/// [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost) call the service. The first
+/// three of them also return its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Waits for this time, and then calls the service. If the caller drops the call while it
+    /// Waits for this duration, and then calls the service. If the caller drops the call while it
     /// waits, the service is not called.
     Slow(Duration),
-    /// Calls the service immediately, but returns its answer only when this time has passed since
-    /// the start of the call. If the caller drops the call before, the service may already have
-    /// executed the request.
+    /// Calls the service immediately, but returns its answer only when this duration has passed
+    /// since the start of the call. If the caller drops the call before, the service may already
+    /// have executed the request.
     Late(Duration),
     /// Calls the service in a separate task, to simulate a service that ignores cancellation. The
     /// service executes the request even if the caller drops the call. A caller that waits for the
@@ -60,8 +60,8 @@ pub enum Fault {
 // === impl Fault ===
 
 impl Fault {
-    /// Returns the name of the fault, for example `slow`. The time or size of the fault is not
-    /// included.
+    /// Returns the name of the fault, for example `slow` for `Fault::Slow(_)`, without its duration
+    /// or size.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

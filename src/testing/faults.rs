@@ -23,14 +23,15 @@ use crate::{
 /// pseudo-randomly, with a seed that makes the choice reproducible.
 ///
 /// `Faults` can wrap any service: a scripted [`Server`](super::Server), your own server, or a whole
-/// stack. At most one [`Fault`] is injected into a tool call. The choice depends only on the seed,
-/// the tool, and the number of earlier calls of this tool. It does not depend on concurrent calls
-/// of other tools, so a failed test fails again with the same seed. If one `Faults` wraps several
-/// services, their calls are counted together.
+/// stack. It injects at most one [`Fault`] into a tool call. The choice of the fault depends only
+/// on the seed, the tool, and the number of earlier calls of this tool. It does not depend on
+/// concurrent calls of other tools, so a failed test fails again with the same seed. If one
+/// `Faults` wraps several services, it counts their calls together.
 ///
-/// Only tool calls can have faults. Other requests are forwarded unchanged. The service is ready
-/// when the inner service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) require a Tokio
-/// runtime whose time driver is enabled, and [`Deaf`](Fault::Deaf) requires a Tokio runtime.
+/// `Faults` injects faults only into tool calls, and forwards other requests unchanged. The created
+/// service is ready when the inner service is ready. [`Slow`](Fault::Slow) and
+/// [`Late`](Fault::Late) require a Tokio runtime whose time driver is enabled, and
+/// [`Deaf`](Fault::Deaf) requires a Tokio runtime.
 ///
 /// # Examples
 ///
@@ -96,9 +97,8 @@ struct Met {
     counts: Vec<usize>,
 }
 
-/// Middleware that injects faults into some calls. Created by [`Faults`].
-///
-/// The service is ready when the inner service is ready.
+/// Middleware that injects faults into some tool calls of the wrapped service. Created by
+/// [`Faults`]. `Faulty` is ready when the wrapped service is ready.
 #[derive(Clone)]
 pub struct Faulty<S> {
     faults: Faults,
@@ -108,14 +108,15 @@ pub struct Faulty<S> {
 // === impl Faults ===
 
 impl Faults {
-    /// Creates a layer without faults; add them with [`inject`](Self::inject). `seed` determines
-    /// into which calls they are injected.
+    /// Creates a layer without faults. Add faults with [`inject`](Self::inject). `seed` determines
+    /// the calls into which they are injected.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Shared { seed, rules: Vec::new(), met: Arc::default() }))
     }
 
-    /// Adds a fault that is injected into the calls of all tools. `share` is the fraction of calls
-    /// that have the fault: `0.1` stands for 10 percent. Faults that were added earlier remain.
+    /// Adds a fault that the layer injects into calls of all tools. `share` is the fraction of
+    /// calls that have the fault: `0.1` stands for 10 percent. Faults that were added earlier
+    /// remain.
     ///
     /// # Panics
     ///
@@ -126,8 +127,9 @@ impl Faults {
         self.with(Rule { tool: None, fault, share })
     }
 
-    /// Adds a fault that is injected into the calls of a single tool. `share` is the fraction of
-    /// these calls that have the fault. Faults that were added earlier remain.
+    /// Adds a fault that the layer injects into calls of the tool `tool`. `share` is the fraction
+    /// of these calls that have the fault: `0.1` stands for 10 percent. Faults that were added
+    /// earlier remain.
     ///
     /// # Panics
     ///
@@ -153,7 +155,8 @@ impl Faults {
         self
     }
 
-    /// Returns the number of injected faults of one kind. The time or size of `fault` is ignored.
+    /// Returns the number of faults of one kind, such as `Fault::Slow(_)`, that the layer has
+    /// injected so far. The duration or size of `fault` is ignored.
     #[must_use]
     pub fn injected(&self, fault: Fault) -> usize {
         let counts = self.0.met().counts.clone();

@@ -1,13 +1,13 @@
 //! Tools for testing configurations, stacks and layers without real servers.
 //!
-//! A [`Server`] is a service with scripted tools. The test defines the [`Answer`] of each tool,
-//! which arrives immediately, after a delay, or never. The server records each tool call as a
-//! [`RecordedCall`]. The functions [`call`], [`refused`] and [`listed`] act as a client. A
-//! [`Person`] is a client with a user who answers questions. No connections are opened. Tests that
-//! pause Tokio's time do not have to wait for delays.
+//! A [`Server`] is a Tower service with scripted tools. The test defines the [`Answer`] of each
+//! tool, which arrives immediately, after a delay, or never. The server records each tool call as a
+//! [`RecordedCall`]. The functions [`call`], [`refused`] and [`listed`] call a service like a
+//! client. A [`Person`] is a client with a user who answers questions. None of these types opens a
+//! connection. In tests that pause Tokio's time, delays take no real time.
 //!
 //! To test how your code behaves after failures, wrap a service in [`Faults`]. This layer injects
-//! faults into calls, and a failed test can be reproduced.
+//! faults into tool calls. The faults depend only on a seed, so a failed test can be reproduced.
 //!
 //! # Examples
 //!
@@ -41,10 +41,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! To test your own file, read it with `Config::load("gateway.toml")`. Run the test with
-//! `#[tokio::test(start_paused = true)]`, which pauses time: whenever all tasks are waiting, time
-//! advances to the next delay or timeout. Paused time requires a feature of Tokio, and this module
-//! requires a feature of this crate:
+//! To test your own configuration file, read it with `Config::load("gateway.toml")`. Run the test
+//! with `#[tokio::test(start_paused = true)]`, which pauses time: whenever all tasks are waiting,
+//! time advances to the next delay or timeout. Paused time requires a feature of Tokio, and the
+//! module `testing` requires a feature of this crate:
 //!
 //! ```toml
 //! [dev-dependencies]

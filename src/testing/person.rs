@@ -21,10 +21,11 @@ const MAX_CALL_ROUNDS: usize = 100;
 
 /// A client for tests, with a scripted user who answers the questions of composites and tools.
 ///
-/// A test defines an answer for the key of each question. For an elicitation step, the key is the
-/// id of the step. A tool chooses the keys of its questions itself. If a composite calls the tool,
-/// the key begins with the name of the branch, as in `delete:sure`. If a question without a defined
-/// answer is asked, the test fails.
+/// A test defines an answer for the key of each question that the user of a `Person` receives. For
+/// an elicitation step of a composite, the key is the id of the step. A tool chooses the keys of
+/// its questions itself. If a composite calls the tool, the key begins with the name of the branch
+/// that calls it, as in `delete:sure`. If a question without a defined answer is asked, the test
+/// fails.
 ///
 /// # Examples
 ///
@@ -107,7 +108,8 @@ impl Person {
         &self.asked
     }
 
-    /// Returns the number of rounds in which questions were asked so far.
+    /// Returns the number of rounds in which questions were asked so far. Questions that arrive in
+    /// the same reply belong to one round.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.rounds

@@ -74,19 +74,19 @@ impl Server {
     /// Creates a server whose tools return recorded results. To record them, run the program
     /// `mcp-composite` with `serve --record FILE --show-data`.
     ///
-    /// Calls are matched with recorded calls of the same tool with the same arguments. A call
-    /// receives the result of the first matching recorded call that was not replayed yet. After all
-    /// of them were replayed, further calls receive the result of the last one. The server waits as
+    /// The server answers a call with the result of a recorded call of the same tool with the same
+    /// arguments. If there are several, it uses the first that was not replayed yet. After all of
+    /// them were replayed, further calls receive the result of the last one. The server waits as
     /// long as the recorded call took, so use paused time. If the recorded call timed out or was
     /// cancelled, the server never answers. If there is no matching recorded call, the call
     /// receives a failed result (`isError`) that says so.
     ///
-    /// In a recording, `***` replaces each secret of the configuration. If the recorded arguments
-    /// contain `***`, only a call with `***` at the same place matches them.
+    /// In a recording, `***` replaces each secret of the configuration. A recorded call whose
+    /// arguments contain `***` matches only a call with `***` at the same place.
     ///
-    /// The server has all tools that the recorded composites called, under the names that the
-    /// composites used. If a recorded composite called another recorded composite, the server has
-    /// no tool for it.
+    /// The created server has all tools that the recorded composites called, under the names that
+    /// the composites used. If a recorded composite called another recorded composite, the server
+    /// has no tool for it.
     ///
     /// # Errors
     ///

@@ -19,11 +19,10 @@ use crate::message::{Reply, Request};
 
 /// A server with scripted tools, for tests. It records all calls of these tools.
 ///
-/// The server is a Tower service that is always ready. It can be wrapped in any layer. All clones
+/// A `Server` is a Tower service that is always ready. It can be wrapped in any layer. All clones
 /// refer to the same server: pass one clone to a stack, and use another to inspect the calls. Each
-/// tool call yields to the runtime at least once, like a call of a real server.
-///
-/// See the [module docs](super) for examples.
+/// tool call yields to the runtime at least once, like a call of a real server. See the [module
+/// docs](super) for examples.
 #[derive(Clone)]
 pub struct Server(Arc<Shared>);
 
@@ -76,9 +75,8 @@ impl Server {
         self.tool_as(Tool::new(name.to_owned(), "A scripted tool", any_object()), answer)
     }
 
-    /// Adds a tool with a complete definition, for example to set its schemas and annotations.
-    ///
-    /// The server does not check arguments and results against these schemas.
+    /// Adds a tool with a complete definition, for example to set its schemas and annotations. The
+    /// server does not check arguments and results against the schemas.
     #[must_use]
     pub fn tool_as(self, tool: Tool, answer: impl Into<Answer>) -> Self {
         self.add(tool, answer);
@@ -135,9 +133,9 @@ impl Server {
     /// Adds a tool at the end of the tool list. An existing tool with the same name is removed.
     /// Tools can be added while the server is in use.
     ///
-    /// Clients are not notified of the change. To notify them, bump the
-    /// [`Epoch`](crate::changes::Epoch) or [`Changes`](crate::changes::Changes) of the layers that
-    /// wrap the server.
+    /// `add` does not notify clients of the change. To notify them, bump the
+    /// [`Epoch`](crate::changes::Epoch), a counter of changes, or the
+    /// [`Changes`](crate::changes::Changes) channel of the layers that wrap the server.
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
         let answer = answer.into();
         self.with(|state| {
@@ -205,7 +203,8 @@ impl Server {
         })
     }
 
-    /// Returns the arrival times of all calls of a tool, measured from the creation of the server.
+    /// Returns the arrival times of all calls of a tool, as durations since the creation of the
+    /// server.
     #[must_use]
     pub fn starts(&self, tool: &str) -> Vec<Duration> {
         self.with(|state| {
@@ -239,11 +238,9 @@ impl Server {
         self.with(|state| state.requests.iter().map(|request| (**request).clone()).collect())
     }
 
-    /// Waits until the condition `is_so` is true. The condition is checked immediately, and again
-    /// whenever a call has arrived or ended.
-    ///
-    /// For example, a test of cancellation can wait until the tool is running, and later until its
-    /// call has ended:
+    /// Waits until the condition `is_so` is true. The server checks the condition immediately, and
+    /// again whenever a call has arrived or ended. For example, a test of cancellation can wait
+    /// until the tool is running, and later until its call has ended:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
