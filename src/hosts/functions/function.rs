@@ -11,7 +11,8 @@ use tower_service::Service;
 use super::IntoToolResult;
 use crate::message::{Context, Refusal, Reply, Violation};
 
-/// A tool definition together with the code that implements the tool.
+/// An MCP tool that is implemented in this process: a tool definition, together with the code that
+/// implements it. Created by [`tool_fn`] and [`tool_service`].
 #[derive(Clone)]
 pub struct Function {
     pub(super) tool: Tool,
@@ -24,19 +25,19 @@ pub struct Function {
 pub struct FunctionCall {
     /// The name of the called tool. Used by a service that implements several tools.
     pub tool: Cow<'static, str>,
-    /// The call arguments. Empty if the request contains no arguments.
+    /// The arguments of the call. Empty if the request contains no arguments.
     pub arguments: JsonObject,
-    /// The context of the call. If the implementation calls other tools, it makes these calls
-    /// [within](crate::message::Request::within) this context.
+    /// The context of the request that made the call. If the implementation calls other tools, it
+    /// makes these calls [within](crate::message::Request::within) this context.
     pub context: Context,
 }
 
 /// Creates a tool from a closure.
 ///
-/// The closure receives the arguments and the context of each call. serde deserializes the
-/// arguments, a JSON object, into the type of the closure's first parameter. The closure returns
-/// any [`IntoToolResult`], such as a `Result<String, E>`. Calls can run concurrently. Dropping a
-/// call drops the closure's future.
+/// The closure of a `tool_fn` receives the arguments and the context of each call. serde
+/// deserializes the arguments, a JSON object, into the type of the closure's first parameter. The
+/// closure returns any [`IntoToolResult`], such as a `Result<String, E>`. Calls can run
+/// concurrently. Dropping a call drops the closure's future.
 ///
 /// The future that the closure returns cannot borrow from the closure. Therefore, an async closure
 /// cannot capture variables. Any other closure must clone its captured values for each call.
@@ -67,9 +68,10 @@ where
 /// Creates a tool from a Tower service. The service may have its own layers, such as a timeout or a
 /// concurrency limit.
 ///
-/// Each call waits until a clone of the service is ready. If the service returns an error, the tool
-/// counts as unavailable: the error message is logged, but not returned to the caller. To return an
-/// error to the caller as a tool result, use a response type such as `Result<String, E>`.
+/// Each call of the tool waits until a clone of the service is ready. If the service returns an
+/// error, the tool counts as unavailable: the error message is logged, but not returned to the
+/// caller. To return an error to the caller as a tool result, use a response type such as
+/// `Result<String, E>`.
 ///
 /// # Examples
 ///

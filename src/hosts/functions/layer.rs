@@ -17,14 +17,16 @@ use crate::{
     readiness::take_ready,
 };
 
-/// A layer that adds functions to the tools of a service.
+/// A layer that adds [functions](super), tools that are implemented in this process, to the tools
+/// of a service.
 ///
-/// The functions are listed once, in order, at the end of the first page of tools. If the service
-/// has a tool with the same name as a function, the function replaces it: the service's tool is
-/// neither listed nor called. All requests except calls of functions are forwarded unchanged.
+/// A `FunctionsLayer` lists its functions once, in order, at the end of the first page of tools. If
+/// the service has a tool with the same name as a function, the function replaces it: the service's
+/// tool is neither listed nor called. The layer forwards all requests except calls of functions
+/// unchanged.
 ///
-/// If the service has no tools and rejects `tools/list` as an unknown method, the layer lists only
-/// the functions. The layer also adds the tools capability to the results of `initialize` and
+/// If the service has no tools and rejects `tools/list` as an unknown method, a `FunctionsLayer`
+/// lists only its functions. It also adds the tools capability to the results of `initialize` and
 /// `server/discover` that pass through it.
 ///
 /// # Examples
@@ -57,12 +59,13 @@ pub struct FunctionsLayer {
     functions: ToolSet,
 }
 
-/// Middleware created by [`FunctionsLayer`].
+/// Middleware that adds functions to the tools of the wrapped service. Created by
+/// [`FunctionsLayer`].
 ///
-/// The service is ready when the inner service is ready. A function call does not need the inner
-/// service. Therefore, the readiness of the inner service is released before the function runs.
-/// Otherwise, a function that itself calls an inner service with a concurrency limit of 1 would
-/// wait forever. Malformed requests are also rejected without the inner service.
+/// `Functions` is ready when the wrapped service is ready. A function call does not need the
+/// wrapped service, so `Functions` releases the capacity that it has reserved before the function
+/// runs. Otherwise, a function that itself calls a service with a concurrency limit of 1 would wait
+/// forever. Malformed requests are also rejected without the wrapped service.
 #[derive(Clone, Debug)]
 pub struct Functions<S> {
     functions: ToolSet,
@@ -102,7 +105,7 @@ pin_project! {
 // === impl FunctionsLayer ===
 
 impl FunctionsLayer {
-    /// Creates a layer. The layer adds the tools in `functions` to the tools of the service that it
+    /// Creates a layer that adds the tools in `functions` to the tools of the service that it
     /// wraps.
     #[must_use]
     pub const fn new(functions: ToolSet) -> Self {

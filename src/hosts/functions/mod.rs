@@ -7,8 +7,9 @@
 //!   behind a [`Router`](crate::adapter::Router).
 //! - A [`FunctionsLayer`] adds functions to the tools of the service that it wraps.
 //!
-//! The layers above treat functions like any other tools, and composites can call them. This allows
-//! a composite to call an agent, a model or any other code without a separate server.
+//! Layers above a [`ToolSet`] or [`FunctionsLayer`] treat functions like any other tools, and
+//! composites can call them. This allows a composite to call an agent, a model or any other code
+//! without a separate server.
 //!
 //! # Examples
 //!
@@ -48,32 +49,32 @@
 //!
 //! # Arguments
 //!
-//! The call arguments are deserialized into the first parameter of the closure. The parameter's
-//! type is any type that serde can deserialize, or a [`JsonObject`](rmcp::model::JsonObject) with
-//! all arguments. If the deserialization fails, the call is rejected without calling the closure.
-//! The tool's input schema is listed, but it is neither derived from the parameter's type nor
-//! checked. To check arguments against the schema, add a
-//! [`ValidateLayer`](crate::validate::ValidateLayer) above the functions, as for any tool.
+//! In a [`tool_fn`], the arguments of a call are deserialized into the first parameter of the
+//! closure. The parameter's type is any type that serde can deserialize, or a
+//! [`JsonObject`](rmcp::model::JsonObject) with all arguments. If the deserialization fails, the
+//! call is rejected without calling the closure. The tool's input schema is listed, but it is
+//! neither derived from the parameter's type nor checked. To check arguments against the schema,
+//! add a [`ValidateLayer`](crate::validate::ValidateLayer) above the functions, as for any tool.
 //!
 //! # Results
 //!
-//! A string becomes text. A JSON object becomes structured content, which is also repeated as text.
-//! A [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a
-//! failed result (`isError`) that contains the error message, which the caller sees.
-//! [`IntoToolResult`] describes all conversions. This module does not catch the panics of a
-//! function. They are caught by a composite that calls the function, and by the
-//! [server](crate::adapter::ServeService) of the stack.
+//! The return value of a function is converted to a tool result. A string becomes text. A JSON
+//! object becomes structured content, which is also repeated as text. A
+//! [`CallToolResult`](rmcp::model::CallToolResult) is returned unchanged. An error becomes a failed
+//! result (`isError`) that contains the error message, which the caller sees. [`IntoToolResult`]
+//! describes all conversions. If a function panics, the panic is caught by the composite that calls
+//! the function, or by the [server](crate::adapter::ServeService) of the stack.
 //!
 //! # Functions that call tools
 //!
-//! A function, such as an agent, may call the stack that it is part of. Make these requests
-//! [within](crate::message::Request::within) the context that the function receives. The requests
-//! then belong to the same caller, are charged to the same run, and are canceled together with the
-//! function call.
+//! A function, such as an agent, may call tools of the stack that it is part of. Make these
+//! requests [within](crate::message::Request::within) the context that the function receives. The
+//! requests then belong to the same caller, are charged to the same run, and are canceled together
+//! with the function call.
 //!
-//! To end infinite recursion, a call that is nested in more than eight other calls is rejected. If
-//! a function makes requests in its own task, these requests are counted even if they are not made
-//! within the context. The branches of a composite do not reset the count.
+//! To end infinite recursion, a function call that is nested in more than eight other calls is
+//! rejected. If a function makes requests in its own task, these requests are counted even if they
+//! are not made within the context. The branches of a composite do not reset the count.
 //!
 //! ```
 //! use std::sync::{Arc, OnceLock};
@@ -120,7 +121,7 @@ pub use self::{
     set::{DuplicateTools, ToolSet},
 };
 
-/// Futures of the services in this module.
+/// The response futures of the services in this module.
 pub mod future {
     pub use super::{
         layer::ResponseFuture as FunctionsFuture, set::ResponseFuture as ToolSetFuture,

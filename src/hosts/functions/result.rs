@@ -5,7 +5,7 @@ use std::fmt::Display;
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde_json::Value;
 
-/// A value that a function can return.
+/// A value that a [function](super) can return as the result of a tool call.
 ///
 /// | value | result |
 /// |---|---|
@@ -17,7 +17,7 @@ use serde_json::Value;
 /// | `CallToolResult` | unchanged |
 /// | `Result` | for `Ok`, the result of the value; for `Err`, the text of the error, with `isError` |
 ///
-/// The text of an error is its `Display` output, without the error's sources.
+/// The text of a returned error is its `Display` output, without the error's sources.
 pub trait IntoToolResult {
     /// Converts the value to a tool result.
     fn into_tool_result(self) -> CallToolResult;

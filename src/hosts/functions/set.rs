@@ -18,15 +18,13 @@ use crate::message::{ItemKind, Reply, Request, Subject};
 
 /// An MCP server whose tools are functions.
 ///
-/// The server lists all functions on one page, in order, and calls them. It rejects unknown tools,
+/// A `ToolSet` lists all functions on one page, in order, and calls them. It rejects unknown tools,
 /// and all methods that do not concern tools. The [adapter](crate::adapter::ServeService::new) that
 /// serves the `ToolSet` implements the rest of the protocol.
 ///
-/// The server is always ready, and its clones share the functions. If the
-/// [service](super::tool_service) that implements a function fails, the server's future fails with
-/// the same error.
-///
-/// See the [module docs](super) for an example.
+/// A `ToolSet` is always ready, and its clones share the functions. If the
+/// [service](super::tool_service) that implements a function fails, the response future fails with
+/// the same error. See the [module docs](super) for an example.
 #[derive(Clone, Default)]
 pub struct ToolSet(Arc<Shared>);
 

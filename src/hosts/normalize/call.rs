@@ -11,10 +11,8 @@ pub struct CallId {
     is_made: bool,
 }
 
-/// A tool call that a model has requested.
-///
-/// The call is well-formed, but it may name an unknown tool, or contain arguments that the tool
-/// does not accept.
+/// A tool call that a model has requested. The call is well-formed, but it may name an unknown
+/// tool, or contain arguments that the tool does not accept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCall {
     /// The ID of the call. The provider requires the same ID in the result of the call.
@@ -27,9 +25,8 @@ pub struct ModelCall {
 }
 
 /// A tool call in the output of a model that cannot be executed, for example because it is
-/// incomplete.
-///
-/// The `Display` output describes why the call is malformed, and can be returned to the model.
+/// incomplete. The `Display` output of a `MalformedCall` describes why the call is malformed, and
+/// can be returned to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedCall {
     pub(super) id: Option<CallId>,
@@ -38,7 +35,7 @@ pub struct MalformedCall {
     pub(super) problem: Problem,
 }
 
-/// The reason why a call is malformed.
+/// The reason why a model's tool call is malformed, so that it cannot be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MalformedKind {
@@ -54,8 +51,8 @@ pub enum MalformedKind {
     DuplicateId,
     /// The call is not a function call. For example, it is a custom tool call.
     Unsupported,
-    /// The call belongs to a choice or candidate other than the first. Only the calls of the first
-    /// choice or candidate are executed.
+    /// The call belongs to a choice or candidate of the model's output other than the first. Only
+    /// the calls of the first choice or candidate are executed.
     OtherChoice,
     /// The arguments of the call are too large or too deeply nested, or the model has written too
     /// many calls.
@@ -101,8 +98,8 @@ impl CallId {
         &self.text
     }
 
-    /// Returns `true` if this module has generated the ID, because the model's call had no ID. The
-    /// provider does not know generated IDs.
+    /// Returns `true` if the ID was generated, for example as `call_0`, because the model's call
+    /// had no ID. The provider does not know generated IDs.
     #[must_use]
     pub const fn is_made(&self) -> bool {
         self.is_made

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::{names::ToolNames, provider::Provider};
 
 impl Provider {
-    /// Converts tools to definitions in the format of this provider, under the names that models
-    /// use. Send the definitions as `tools` of a request, or include them in the prompt of a model
-    /// that writes its calls as text.
+    /// Converts tools to definitions in the format of this provider, under the [names](ToolNames)
+    /// that models use. Send the definitions as `tools` of a request, or include them in the prompt
+    /// of a model that writes its calls as text.
     ///
-    /// A tool that is not in `names` keeps its original name. Input schemas are unchanged, except
-    /// that a missing `type` or `properties` is added, because OpenAI requires both even for a tool
-    /// without arguments. The definitions are not `strict`, because strict definitions only support
-    /// a subset of JSON Schema.
+    /// A tool that is not in `names` keeps its original name. The definitions contain the input
+    /// schemas of the tools. Only a missing `type` or `properties` is added, because OpenAI
+    /// requires both even for a tool without arguments. The definitions are not `strict`, because
+    /// strict definitions only support a subset of JSON Schema.
     ///
     /// ```
     /// use mcp_composite::normalize::{Provider, ToolNames};

@@ -15,9 +15,8 @@ const EXPECTED: OutputError = OutputError::UnknownShape {
 // === impl Provider ===
 
 impl Provider {
-    /// Detects the provider whose format the output has.
-    ///
-    /// Text without a start marker of tool calls is detected as [`Hermes`](Self::Hermes).
+    /// Detects the provider whose format the output of a model has. Text without a start marker of
+    /// tool calls, such as `<tool_call>`, is detected as [`Hermes`](Self::Hermes).
     ///
     /// # Errors
     ///

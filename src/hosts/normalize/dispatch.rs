@@ -24,8 +24,8 @@ use crate::{
 
 /// Options for [`dispatch`], which executes the tool calls of a model.
 ///
-/// By default, the calls run one after another, and the tool names that the model wrote are sent to
-/// the service unchanged.
+/// With the default options, the calls run one after another, and the service receives the tool
+/// names as the model wrote them.
 #[derive(Clone, Debug, Default)]
 pub struct DispatchOptions {
     order: DispatchOrder,
@@ -49,16 +49,16 @@ pub enum DispatchOrder {
     },
 }
 
-/// Executes tool calls, and returns their outcomes in the order of the calls.
+/// Executes the tool calls of a model, and returns their outcomes in the order of the calls.
 ///
-/// Outcomes are independent: if a call fails, is malformed or panics, the other calls still return
-/// their results. All calls run in the task that awaits this future. Dropping the future cancels
-/// the running calls and starts no others.
+/// The outcomes of the calls are independent: if a call fails, is malformed or panics, the other
+/// calls still return their results. All calls run in the task that awaits this future. Dropping
+/// the future cancels the running calls and starts no others.
 ///
-/// Each call is sent to a clone of `service` as soon as the clone is ready. If the service returns
-/// different errors for unknown and forbidden tools, the model sees the difference. A call fails if
-/// its tool requests user input. It also fails if its tool continues as a task; the task is then
-/// canceled.
+/// `dispatch` sends each call to a clone of `service` as soon as the clone is ready. If the service
+/// returns different errors for unknown and forbidden tools, the model sees the difference. A call
+/// fails if its tool requests user input. It also fails if its tool continues as a task; the task
+/// is then canceled.
 ///
 /// See the [module docs](super) for an example.
 pub async fn dispatch<S>(
@@ -203,16 +203,16 @@ impl DispatchOptions {
     }
 
     /// Sets whether the remaining calls are [skipped](Outcome::Skipped) after an error. If `true`,
-    /// no more calls are started after a call has failed, is malformed or has returned `isError`.
-    /// Defaults to `false`.
+    /// `dispatch` starts no more calls after a call has failed, is malformed or has returned
+    /// `isError`. Defaults to `false`.
     #[must_use]
     pub const fn stop_on_error(mut self, stop: bool) -> Self {
         self.stop_on_error = stop;
         self
     }
 
-    /// Sets the names under which the model knows the tools. [`dispatch`] replaces them by the
-    /// original names. All other names in the model's calls are used unchanged.
+    /// Sets the names under which the model knows the tools. [`dispatch`] replaces them with the
+    /// original names. It sends all other names in the model's calls unchanged.
     #[must_use]
     pub fn names(mut self, names: ToolNames) -> Self {
         self.names = Some(names);

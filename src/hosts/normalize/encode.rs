@@ -26,11 +26,11 @@ impl Provider {
     /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
-    /// If a call was not executed, the answer states the reason. No answer is returned for a call
-    /// that cannot be answered in the conversation: a call without the ID or name that the provider
-    /// requires, or a call in a choice other than the first.
+    /// If a call was not executed, its answer states the reason. `encode` returns no answer for a
+    /// call that cannot be answered in the conversation: a call without the ID or name that the
+    /// provider requires, or a call in a choice other than the first.
     ///
-    /// The content of a tool result is converted as follows:
+    /// `encode` converts the content of a tool result as follows:
     ///
     /// - Texts are unchanged. Images are included if the provider accepts images from tools. Any
     ///   other content is replaced by a text that describes it.

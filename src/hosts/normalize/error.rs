@@ -1,8 +1,8 @@
 //! The error for model outputs that cannot be searched for tool calls.
 
-/// The error for a model's output that cannot be searched for tool calls.
-///
-/// This error does not concern malformed calls, which are returned in the list of calls.
+/// The error for a model's output that cannot be searched for tool calls. If the output can be
+/// searched, but contains a malformed call, the call is returned as a
+/// [`MalformedCall`](super::MalformedCall) instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {

@@ -50,9 +50,9 @@ impl ParseLimits {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Sets the maximum nesting depth of call arguments, including the arguments object. Defaults
-    /// to 128, which is also the highest possible value. Arguments in a JSON string can have at
-    /// most 127 levels.
+    /// Sets the maximum nesting depth of call arguments, including the arguments object: `{"x": 1}`
+    /// has one level. Defaults to 128, which is also the highest possible value. Arguments in a
+    /// JSON string can have at most 127 levels.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self { max_depth: if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }, ..self }

@@ -1,7 +1,7 @@
 //! Finds tool calls in the output of models, and encodes tool results for models.
 //!
-//! This module is for hosts: programs that prompt a model and execute its tool calls. It is not a
-//! layer. A host uses it in four steps:
+//! The module `normalize` is for hosts: programs that prompt a model and execute its tool calls. It
+//! is not a layer. A host uses it in four steps:
 //!
 //! - [`Provider::definitions`] converts tools to definitions in the format of the model's provider.
 //! - [`Provider::calls`] finds the tool calls in the output of the model.
@@ -76,9 +76,9 @@
 //!
 //! # Calls in texts
 //!
-//! A text may quote a call without requesting it, for example when a model explains its own format
-//! or repeats what it has read. Therefore, a start marker, such as `<tool_call>`, begins a block of
-//! calls only under these conditions:
+//! The text of a model may quote a tool call without requesting it, for example when the model
+//! explains its own format or repeats what it has read. Therefore, a start marker, such as
+//! `<tool_call>`, begins a block of calls only under these conditions:
 //!
 //! - The marker is at the beginning of a line, indented by at most three spaces, or directly after
 //!   another block of calls or a `</think>`. For example, a marker after a `>`, a quotation mark or
@@ -91,16 +91,17 @@
 //! - A `</think>` does not end a thought if it is within a block of calls, such as in a string
 //!   argument, or within a fenced code block that is closed.
 //!
-//! An end marker within a string argument does not end a block of calls, with one exception: a
-//! Hermes block that is not valid JSON ends at its first end marker. A block without an end marker
-//! is malformed, and the rest of the text is ignored. If a list of calls cannot be parsed
-//! completely, the calls before the error are returned, and the rest is one malformed call. All
-//! calls that exceed the limits are also one malformed call, because calls in a text need no
-//! individual answers.
+//! A block of calls in the text of a model extends to its end marker, such as `</tool_call>`. An
+//! end marker within a string argument does not end the block, with one exception: a Hermes block
+//! that is not valid JSON ends at its first end marker. A block without an end marker is malformed,
+//! and the rest of the text is ignored. If a list of calls cannot be parsed completely, the calls
+//! before the error are returned, and the rest is one malformed call. All calls that exceed the
+//! limits are also one malformed call, because calls in a text need no individual answers.
 //!
-//! These rules do not protect against a model that was instructed to write calls at the beginning
-//! of a line. Some servers recognize the calls of their models themselves, by special tokens. With
-//! such a server, use the calls in its structured output instead of searching its text.
+//! The rules for texts do not protect against a model that was instructed to write calls at the
+//! beginning of a line. Some servers recognize the calls of their models themselves, by special
+//! tokens. With such a server, use the calls in its structured output instead of searching its
+//! text.
 //!
 //! LFM models write calls in Python syntax, with named arguments and literals only, or as JSON. In
 //! Python syntax, `true`, `false` and `null` are accepted for `True`, `False` and `None`. Numbers

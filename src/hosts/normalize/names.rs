@@ -17,7 +17,7 @@ const HASH: usize = 4;
 
 /// Maps the tool names that models use to the original names of the tools.
 ///
-/// MCP allows names that providers reject, such as `github/search`. This type assigns each tool a
+/// MCP allows names that providers reject, such as `github/search`. `ToolNames` assigns each tool a
 /// name for models that all providers accept: 1 to 64 ASCII letters, digits, `_` and `-`, starting
 /// with a letter or `_`. Valid names are unchanged. In other names, invalid characters are replaced
 /// by `_`. If the result is too long or not unique, a hash of the tool's name is appended. The

@@ -19,7 +19,7 @@ pub struct Dispatched {
     pub(super) form: Form,
 }
 
-/// The outcome of a tool call.
+/// The outcome of a model's tool call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -33,7 +33,7 @@ pub enum Outcome {
     Skipped,
 }
 
-/// The error of a tool call that was executed but returned no tool result.
+/// The error of a model's tool call that was executed but returned no tool result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {

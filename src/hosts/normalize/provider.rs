@@ -13,7 +13,7 @@ use super::{
     text::{hermes, lfm},
 };
 
-/// A provider's format of model output.
+/// The format in which a provider, such as OpenAI, returns the output of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Provider {
@@ -38,9 +38,9 @@ pub enum Provider {
 
 /// Detects the provider of a model's output, and finds the tool calls in the output.
 ///
-/// Returns one item per call, in the order in which the model wrote the calls. A malformed call is
-/// an `Err`, and does not affect the other calls. If the provider is known, use [`Provider::calls`]
-/// instead.
+/// `normalize` returns one item per call, in the order in which the model wrote the calls. A
+/// malformed call is an `Err`, and does not affect the other calls. If the provider is known, use
+/// [`Provider::calls`] instead.
 ///
 /// # Errors
 ///
@@ -56,9 +56,9 @@ impl Provider {
     /// Finds the tool calls in a model's output in this provider's format. For [`Lfm`](Self::Lfm)
     /// and [`Hermes`](Self::Hermes), the output is a JSON string that contains the model's text.
     ///
-    /// Returns one item per call, in order. A malformed call is an `Err`, and does not affect the
-    /// other calls. If a call has no ID, an ID is generated. If several calls have the same ID,
-    /// only the first can be executed. See the [module docs](super) for the rules.
+    /// `calls` returns one item per call, in order. A malformed call is an `Err`, and does not
+    /// affect the other calls. If a call has no ID, an ID is generated. If several calls have the
+    /// same ID, only the first can be executed. See the [module docs](super) for the rules.
     ///
     /// # Errors
     ///
@@ -71,8 +71,8 @@ impl Provider {
         self.calls_within(output, &ParseLimits::new())
     }
 
-    /// Finds the tool calls like [`calls`](Self::calls), but within the given
-    /// [limits](ParseLimits).
+    /// Finds the tool calls in a model's output like [`calls`](Self::calls), but with the given
+    /// [limits](ParseLimits) on their size, depth and number.
     ///
     /// # Errors
     ///

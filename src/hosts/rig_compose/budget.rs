@@ -20,14 +20,14 @@ use crate::budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Set
 
 /// A budget store that keeps a single budget in a [`BudgetGuard`] of `rig-compose`.
 ///
-/// A guard counts a single amount, and does not distinguish budgets or callers. Therefore, create a
-/// separate store for each budget, and configure each budget to be shared by all callers. The guard
-/// determines the available amount and when it is refilled. The limit and the refill of the
-/// [`Budget`] are ignored.
+/// A [`BudgetGuard`] counts a single amount, and does not distinguish budgets or callers.
+/// Therefore, create a separate `GuardBudgets` for each budget, and configure each budget to be
+/// shared by all callers. The guard determines the available amount and when it is refilled. The
+/// limit and the refill of the [`Budget`] are ignored.
 ///
-/// Each call reserves an amount in the guard before it runs. When the call ends, the reservation is
-/// adjusted to the actual usage. If the call is dropped, the reservation is released. The store
-/// works around several limitations of guards:
+/// With a `GuardBudgets`, each tool call reserves an amount in the guard before it runs. When the
+/// call ends, the reservation is adjusted to the actual usage. If the call is dropped, the
+/// reservation is released. The store works around several limitations of guards:
 ///
 /// - A guard cannot reserve zero. Therefore, a call of unknown cost reserves one unit, and is
 ///   rejected if the guard is exhausted.

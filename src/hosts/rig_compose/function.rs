@@ -13,9 +13,8 @@ use crate::{
     message::Reply,
 };
 
-/// Creates a function from a `rig-compose` tool.
-///
-/// See the [module docs](super#tools-of-theirs) for the conversion of schemas, results and errors.
+/// Creates a [`Function`], which composites and clients can call, from a `rig-compose` tool. See
+/// the [module docs](super#tools-of-theirs) for the conversion of schemas, results and errors.
 pub fn function(tool: Arc<dyn RigTool>) -> Function {
     made(tool.schema(), move |_, arguments| {
         let tool = tool.clone();
@@ -23,11 +22,12 @@ pub fn function(tool: Arc<dyn RigTool>) -> Function {
     })
 }
 
-/// Creates functions from all visible tools in a registry, sorted by name.
+/// Creates [`Function`]s, which composites and clients can call, from all visible tools in a
+/// registry, sorted by name.
 ///
-/// Each call looks up its tool in the registry, so a tool that was later registered under the same
-/// name is called instead. If the registry does not authorize a tool, calls are rejected like calls
-/// of an unknown tool.
+/// Each call of a created function looks up its tool in the registry, so a tool that was later
+/// registered under the same name is called instead. If the registry does not authorize a tool,
+/// calls are rejected like calls of an unknown tool.
 #[must_use]
 pub fn functions(registry: &ToolRegistry) -> Vec<Function> {
     let function = |schema| {

@@ -50,11 +50,11 @@
 //!
 //! # Tools of theirs
 //!
-//! A function has the schemas of its `rig-compose` tool. If `args_schema` is not of type `object`,
-//! clients see a schema that accepts any object. If `result_schema` is not of type `object`, it is
-//! omitted. The tool's return value is converted like the return value of any
-//! [function](crate::functions::IntoToolResult). An error becomes a result with `isError` and the
-//! error message. A forbidden tool is rejected like an unknown tool.
+//! A [`function`] has the schemas of the `rig-compose` tool from which it was created. If
+//! `args_schema` is not of type `object`, clients see a schema that accepts any object. If
+//! `result_schema` is not of type `object`, it is omitted. The tool's return value is converted
+//! like the return value of any [function](crate::functions::IntoToolResult). An error becomes a
+//! result with `isError` and the error message. A forbidden tool is rejected like an unknown tool.
 //!
 //! A `rig-compose` tool receives only its arguments, and not the request in which it is called.
 //! Therefore, the context of the request is stored in the current task while the tool runs. If the
@@ -65,28 +65,30 @@
 //!
 //! # Tools of ours
 //!
-//! A result with structured content is converted to its structured content. The texts of the result
-//! are omitted, because they repeat the structured content. Images and other content are omitted
-//! with a warning in the log.
+//! When a `rig-compose` agent calls a tool of this crate, the result is converted. A result with
+//! structured content becomes this content. The texts of the result are omitted, because they
+//! repeat the structured content. Images and other content are omitted with a warning in the log.
 //!
-//! A result may be incomplete, because it was [truncated](crate::truncate::SHORTENED) or because a
-//! [limit](crate::composite::LIMIT) ended the run. The result's notices about this are texts that
-//! are neither JSON nor the content of a branch. They are added to the structured content as the
-//! member [`NOTES`], which is not part of the tool's schema. If the structured content is not an
-//! object, or already has this member, a warning is logged instead.
+//! The result of a tool of this crate may be incomplete, because it was
+//! [truncated](crate::truncate::SHORTENED) or because a [limit](crate::composite::LIMIT) ended the
+//! run. The result's notices about this are texts that are neither JSON nor the content of a
+//! branch. They are added to the structured content as the member [`NOTES`], which is not part of
+//! the tool's schema. If the structured content is not an object, or already has this member, a
+//! warning is logged instead.
 //!
-//! A result without structured content is converted to a string: the texts of all blocks, separated
-//! by blank lines. The string is never parsed as JSON: `42` stays a string. Images, audio and other
-//! data are each described in a line. A result with `isError` becomes a `ToolFailed` error with the
-//! text of the result.
+//! A result without structured content is converted to a string for `rig-compose`: the texts of all
+//! blocks, separated by blank lines. The string is never parsed as JSON: `42` stays a string.
+//! Images, audio and other data are each described in a line. A result with `isError` becomes a
+//! `ToolFailed` error with the text of the result.
 //!
-//! An exhausted budget and infinite recursion become `ToolDispatchTerminated` errors, as if a
-//! `rig-compose` hook had stopped the call. `DefaultRetryClassifier` considers every `ToolFailed`
-//! retryable, so check first whether the tool can be retried safely.
+//! In calls from `rig-compose`, an exhausted budget and infinite recursion become
+//! `ToolDispatchTerminated` errors, as if a `rig-compose` hook had stopped the call.
+//! `DefaultRetryClassifier` considers every `ToolFailed` retryable, so check first whether the tool
+//! can be retried safely.
 //!
-//! A tool that requests user input fails, unless it is called within a request whose client answers
-//! such questions during the call. A tool that continues as a task also fails, and its task is
-//! canceled.
+//! A call from `rig-compose` fails if the tool requests user input, unless it is made within a
+//! request whose client answers such questions during the call. The call also fails if the tool
+//! continues as a task, which is then canceled.
 
 mod budget;
 mod function;
@@ -105,8 +107,8 @@ tokio::task_local! {
     static REQUEST: Context;
 }
 
-/// Runs `work` as part of the request that has this context. If `work` calls [tools] of this crate,
-/// these calls are made within the request, except calls in spawned tasks.
+/// Runs `work` as part of the request that has the context `context`. If `work` calls [tools] of
+/// this crate, these calls are made within the request, except calls in spawned tasks.
 ///
 /// Use `within` in a function that runs a `rig-compose` agent, and in a `rig-compose` tool that
 /// runs an agent in a separate task.

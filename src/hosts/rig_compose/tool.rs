@@ -26,7 +26,7 @@ use crate::{
 
 /// The member of a converted result that contains the notices about why the result is incomplete.
 ///
-/// The member is an array of strings. It is only present if a layer of this crate has
+/// The value of `_notes` is an array of strings. It is only present if a layer of this crate has
 /// [truncated](SHORTENED) the result, or if a [limit](LIMIT) has ended the run.
 pub const NOTES: &str = "_notes";
 
@@ -42,11 +42,10 @@ struct Size<'b>(&'b str);
 
 /// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
-/// Each invocation of a tool calls the service. A call within a [request](super#tools-of-theirs) is
-/// made for the caller of that request. Any other call has no caller. Tools that the service lists
-/// later are not included. If two tools have the same name, the first one is used.
-///
-/// See the [module docs](super#tools-of-ours) for the conversion of results.
+/// Each invocation of a created tool calls the service. A call within a
+/// [request](super#tools-of-theirs) is made for the caller of that request. Any other call has no
+/// caller. Tools that the service lists later are not included. If two tools have the same name,
+/// the first one is used. See the [module docs](super#tools-of-ours) for the conversion of results.
 ///
 /// # Errors
 ///
