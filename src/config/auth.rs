@@ -77,11 +77,12 @@ struct TokenTable {
     token: Option<Secret<String>>,
 }
 
-/// The `[auth]` settings of a file, which define how a server must authenticate callers over HTTP.
+/// The `[auth]` settings of a configuration file, which define how a server must authenticate
+/// callers over HTTP.
 ///
-/// This crate does not verify tokens. A server that uses the crate verifies them itself, and then
-/// inserts an [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of
-/// the HTTP request. See [`Config::take_auth`](super::Config::take_auth).
+/// A server that uses this crate verifies the tokens of callers itself, and then inserts an
+/// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the HTTP
+/// request. See [`Config::take_auth`](super::Config::take_auth).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
     resource: Option<String>,
@@ -89,7 +90,7 @@ pub struct AuthConfig {
     needs_caller_tokens: bool,
 }
 
-/// How a server verifies the bearer token of a request.
+/// How a server verifies the bearer token of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthMethod {
@@ -99,7 +100,7 @@ pub enum AuthMethod {
     Tokens(Vec<StaticToken>),
 }
 
-/// The required properties of a JWT access token.
+/// The required properties of a JWT access token, such as its issuer and audience.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtConfig {
     issuer: String,
@@ -109,9 +110,8 @@ pub struct JwtConfig {
     leeway: Duration,
 }
 
-/// The location of the JSON Web Key Set that contains the keys of an authorization server.
-///
-/// The `Debug` output of a URL contains only the server, because the other parts may be secret.
+/// The location of the JSON Web Key Set that contains the keys of an authorization server. The
+/// `Debug` output of a URL contains only the server, because the other parts may be secret.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JwksSource {
@@ -121,7 +121,7 @@ pub enum JwksSource {
     File(PathBuf),
 }
 
-/// A static bearer token, and the name of its caller.
+/// A static bearer token, and the name of the caller that it identifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticToken {
     caller: String,
@@ -334,8 +334,8 @@ impl AuthConfig {
         &self.method
     }
 
-    /// Returns `true` if a backend exchanges the access tokens of callers. Then the server must
-    /// also insert a `CallerToken` into the extensions of each request.
+    /// Returns `true` if a backend exchanges the access tokens of callers for tokens of its own.
+    /// The server must then also insert a `CallerToken` into the extensions of each request.
     #[must_use]
     pub const fn needs_caller_tokens(&self) -> bool {
         self.needs_caller_tokens
@@ -396,8 +396,8 @@ impl JwtConfig {
         &self.scopes
     }
 
-    /// Returns the tolerance for the `exp` and `nbf` claims, because the clocks of the
-    /// authorization server and this machine may differ. It consists of whole seconds.
+    /// Returns the tolerance for the `exp` and `nbf` claims of a token, because the clocks of the
+    /// authorization server and this machine may differ. The tolerance consists of whole seconds.
     #[must_use]
     pub const fn leeway(&self) -> Duration {
         self.leeway

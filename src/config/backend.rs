@@ -12,11 +12,11 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The default timeout for connecting to a backend.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The configuration of one backend server.
+/// The configuration of one backend: an MCP server to which the gateway connects.
 ///
-/// The `Debug` output contains no secrets. It omits the values of `args`, `env`, `headers` and
-/// variables, and displays only the scheme and the host of a URL. To redact secrets in other texts,
-/// such as log messages, use [`secrets`](Self::secrets).
+/// The `Debug` output of a `BackendConfig` contains no secrets. It omits the values of `args`,
+/// `env`, `headers` and variables, and displays only the scheme and the host of a URL. To redact
+/// secrets in other texts, such as log messages, use [`secrets`](Self::secrets).
 #[derive(Clone, Debug)]
 pub struct BackendConfig {
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub struct BackendConfig {
     pub(super) locked: Option<Arc<[Tool]>>,
 }
 
-/// How this program communicates with a backend.
+/// How the gateway communicates with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
@@ -97,8 +97,8 @@ impl BackendConfig {
     }
 
     /// Returns the prefix that the router adds to the backend's tool and prompt names. Defaults to
-    /// the backend's name followed by the router's separator. The prefix is empty if the router
-    /// resolves name conflicts without prefixes.
+    /// the backend's name followed by the router's separator, such as `github_`. The prefix is
+    /// empty if the router resolves name conflicts without prefixes.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -133,7 +133,8 @@ impl BackendConfig {
     /// Returns the secrets of the backend, which must be redacted in every text about the backend,
     /// such as log messages.
     ///
-    /// The following values are secrets. The arguments of a program are not secrets.
+    /// The following values of a backend's configuration are secrets. The arguments of a program
+    /// are not secrets.
     ///
     /// - The value of each `${VAR}` variable.
     /// - Each value of `env` and `headers`. In a header such as `Authorization: Bearer …`, the part

@@ -103,20 +103,20 @@ enum AuthMethodName {
     ClientSecretPost,
 }
 
-/// How this program obtains the access tokens for requests to a backend.
+/// How the gateway obtains the OAuth access tokens for requests to a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendAuth {
-    /// Uses one access token for all requests. The token is issued to this program, not to a
-    /// caller.
+    /// Uses one access token for all requests. The authorization server issues the token to the
+    /// gateway, not to a caller.
     ClientCredentials(OAuthClientConfig),
     /// Uses a separate access token for each caller. The authorization server issues it in exchange
     /// for the caller's own token.
     Exchange(ExchangeConfig),
 }
 
-/// Settings of the token exchange: the OAuth client that exchanges the callers' access tokens, and
-/// limits on the callers' connections.
+/// Settings of the token exchange, which replaces the access token of a caller with a token for the
+/// backend: the OAuth client that exchanges the tokens, and limits on the callers' connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeConfig {
     client: OAuthClientConfig,
@@ -124,10 +124,8 @@ pub struct ExchangeConfig {
     idle_timeout: Duration,
 }
 
-/// The OAuth client that requests access tokens from an authorization server.
-///
-/// The `Debug` output contains neither the client secret nor the parts of the URL that may be
-/// secret.
+/// The OAuth client that requests access tokens from an authorization server. Its `Debug` output
+/// contains neither the client secret nor the parts of the URL that may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OAuthClientConfig {
     token_url: Text,

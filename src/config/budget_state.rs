@@ -2,7 +2,7 @@
 
 use crate::budget::{Budget, BudgetUsage};
 
-/// A budget of a running configuration, with the amount that is left.
+/// A budget of a running [`Gateway`](super::Gateway), with the amount that is left.
 #[derive(Clone, Debug)]
 pub struct BudgetState {
     pub(super) view: Option<String>,
@@ -13,8 +13,9 @@ pub struct BudgetState {
 // === impl BudgetState ===
 
 impl BudgetState {
-    /// Returns the path of the view that defines the budget in its own `[budget]` section. Returns
-    /// `None` if the file itself defines the budget. Several views may share a budget of the file.
+    /// Returns the path of the [view](super::View) that defines the budget in its own `[budget]`
+    /// section, such as `/team-a`. Returns `None` if the file itself defines the budget. Several
+    /// views may share a budget of the file.
     #[must_use]
     pub fn view(&self) -> Option<&str> {
         self.view.as_deref()

@@ -41,9 +41,9 @@ use crate::{
 /// The backends of a configuration file, and a router that merges them into one server. Some
 /// backends may still be connecting in the background.
 ///
-/// Clones share the same backends. The backends stop when all clones, and all clones of their
-/// [`router`](Self::router) and [`remotes`](Self::remotes), have been dropped. To stop the backends
-/// earlier, and to wait until they have stopped, use [`close`](Self::close).
+/// Clones of a `Backends` share the same backends. The backends stop when all clones, and all
+/// clones of their [`router`](Self::router) and [`remotes`](Self::remotes), have been dropped. To
+/// stop the backends earlier, and to wait until they have stopped, use [`close`](Self::close).
 #[derive(Clone, Debug)]
 pub struct Backends {
     router: Router,
@@ -95,7 +95,7 @@ impl Config {
     /// Starts connecting to the backends of this configuration. Returns the backends, and a router
     /// that merges them into one server.
     ///
-    /// Returns immediately. If a backend cannot be reached, the reason is logged, and the
+    /// `connect` returns immediately. If a backend cannot be reached, the reason is logged, and the
     /// connection is retried in the background.
     ///
     /// # Errors

@@ -14,8 +14,8 @@ use crate::composite::{DisplayPath, Segment};
 
 /// The error returned if a configuration file cannot be read or contains mistakes.
 ///
-/// `Display` prints the first 100 [mistakes](Mistake), each with its file, line and column, and an
-/// excerpt of the line:
+/// The `Display` output contains the first 100 [mistakes](Mistake), each with its file, line and
+/// column, and an excerpt of the line:
 ///
 /// ```text
 /// 1 mistake in composites.toml
@@ -27,7 +27,8 @@ use crate::composite::{DisplayPath, Segment};
 ///   | ^^^^
 /// ```
 ///
-/// `Debug` prints the same text, because Rust prints an error with `Debug` if `main` returns it.
+/// The `Debug` output of a `ConfigError` is the same text as the `Display` output, because Rust
+/// prints an error with `Debug` if `main` returns it.
 pub struct ConfigError {
     file: Option<PathBuf>,
     kind: ErrorKind,
@@ -169,9 +170,7 @@ fn own_path(mut path: Vec<Segment>, before: usize) -> String {
 
 impl Mistake {
     /// Returns the path of the invalid value in the file, such as
-    /// `composite_tools[1].targets[0].timeout`.
-    ///
-    /// The path is empty if the file is not valid TOML.
+    /// `composite_tools[1].targets[0].timeout`. The path is empty if the file is not valid TOML.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path

@@ -47,9 +47,8 @@ use crate::{
     trace::TraceLayer,
 };
 
-/// A configuration that was read from a TOML file or string.
-///
-/// See the [module docs](crate::config) for an example.
+/// A configuration of backends, layers and composite tools that was read from a TOML file or
+/// string. See the [module docs](crate::config) for an example.
 #[derive(Clone, Debug)]
 pub struct Config {
     sources: Sources,
@@ -128,8 +127,8 @@ impl Config {
     /// The JSON Schema (draft 7) of a configuration file. Editors use it to check and complete the
     /// file.
     ///
-    /// Save the schema as `mcp-composite.schema.json` next to your file, and begin your file with
-    /// the following line. Editors with [Taplo](https://taplo.tamasfe.dev) then complete and
+    /// Save `JSON_SCHEMA` as `mcp-composite.schema.json` next to your file, and begin your file
+    /// with the following line. Editors with [Taplo](https://taplo.tamasfe.dev) then complete and
     /// explain the keys:
     ///
     /// ```toml
@@ -140,10 +139,9 @@ impl Config {
     /// reported only when `mcp-composite` reads the file.
     pub const JSON_SCHEMA: &str = JSON_SCHEMA;
 
-    /// Reads the file at `path` and the files that it includes. Each `${VAR}` is replaced by the
-    /// value of an environment variable of this process.
-    ///
-    /// A variable is treated as not set if its value is not valid UTF-8.
+    /// Reads the configuration file at `path` and the files that it includes. Each `${VAR}` in a
+    /// file is replaced by the value of an environment variable of this process. A variable is
+    /// treated as not set if its value is not valid UTF-8.
     ///
     /// # Errors
     ///
@@ -153,8 +151,9 @@ impl Config {
         Self::load_with_env(path, |name| env::var(name).ok())
     }
 
-    /// Reads the file at `path` and the files that it includes. Calls `env` to look up the value of
-    /// each `${VAR}`, like [`from_toml_str_with_env`](Self::from_toml_str_with_env).
+    /// Reads the configuration file at `path` and the files that it includes. Calls `env` to look
+    /// up the value of each `${VAR}`, like
+    /// [`from_toml_str_with_env`](Self::from_toml_str_with_env).
     ///
     /// # Errors
     ///
@@ -173,8 +172,8 @@ impl Config {
     /// Reads a configuration from a TOML string. Each `${VAR}` is replaced by the value of an
     /// environment variable of this process.
     ///
-    /// A variable is treated as not set if its value is not valid UTF-8. The key `include` is
-    /// rejected, because its paths are relative to a file, and a string has no path.
+    /// An environment variable is treated as not set if its value is not valid UTF-8. The key
+    /// `include` is rejected, because its paths are relative to a file, and a string has no path.
     ///
     /// # Errors
     ///
@@ -186,7 +185,6 @@ impl Config {
     }
 
     /// Reads a configuration from a TOML string. Calls `env` to look up the value of each `${VAR}`.
-    ///
     /// `env` receives the name of the variable, and must return `None` if the variable is not set.
     ///
     /// # Errors
@@ -271,9 +269,9 @@ impl Config {
 
     /// Adds an [observer](crate::observe), which is notified when composites run.
     ///
-    /// A configuration file cannot define observers. A reload replaces the observers by those of
-    /// the new configuration, so add them to a configuration before you pass it to
-    /// [`Gateway::reload`](super::Gateway).
+    /// Add observers to each configuration in code, because a configuration file cannot define
+    /// them. A [reload](super::Gateway) of a gateway replaces the observers with those of the new
+    /// configuration, so add them to a configuration before you pass it to the reload.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         let observer = Arc::new(observer);
@@ -284,11 +282,12 @@ impl Config {
         self
     }
 
-    /// Sets the layer that propagates the trace context, and records spans and metrics. In a view,
-    /// spans and metrics contain the path of the view.
+    /// Sets the layer that propagates the trace context, and records spans and metrics. For a
+    /// [view](Self::views), spans and metrics contain the path of the view.
     ///
-    /// A configuration file cannot define this layer. If you reload a gateway, set the layer on the
-    /// new configuration too, as with an [observer](Self::observer).
+    /// Set the trace layer on each configuration in code, because a configuration file cannot
+    /// define it. If you reload a gateway, set the layer on the new configuration too, as with an
+    /// [observer](Self::observer).
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         for view in &mut self.views {
@@ -298,7 +297,8 @@ impl Config {
         self
     }
 
-    /// Returns the views, in the order of the file.
+    /// Returns the views of the file, in order. A view offers the same backends at another path,
+    /// such as `/team-a`, with its own layers and composites.
     #[must_use]
     pub fn views(&self) -> &[ViewConfig] {
         &self.views
@@ -336,11 +336,11 @@ impl Config {
     /// Removes the `[auth]` section from the configuration and returns it, for a server that
     /// authenticates callers. Returns `None` if the file has no `[auth]` section.
     ///
-    /// This crate does not authenticate callers itself. [`connect`](Self::connect) fails while the
-    /// configuration contains the section, so that no gateway ignores it by mistake. A server that
-    /// takes the section must verify the token of each HTTP request, and insert an
-    /// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the
-    /// request. The program `mcp-composite` is such a server.
+    /// A server that takes the `[auth]` section must verify the token of each HTTP request, and
+    /// insert an [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions
+    /// of the request. The program `mcp-composite` is such a server. The library itself does not
+    /// authenticate callers: [`connect`](Self::connect) fails while the configuration contains the
+    /// section, so that no gateway ignores it by mistake.
     pub const fn take_auth(&mut self) -> Option<AuthConfig> {
         self.auth.take()
     }
@@ -359,16 +359,17 @@ impl Config {
         self.lock.as_ref()
     }
 
-    /// Removes the `[lock]` section from the configuration and returns it, so that
-    /// [`connect`](Self::connect) does not read the lock file, and all tools are available. Returns
-    /// `None` if the file has no `[lock]` section.
+    /// Removes the `[lock]` section, which restricts the backends' tools to approved definitions,
+    /// from the configuration and returns it. [`connect`](Self::connect) then does not read the
+    /// lock file, and all tools are available. Returns `None` if the file has no `[lock]` section.
     pub const fn take_lock(&mut self) -> Option<LockConfig> {
         self.lock.take()
     }
 
-    /// Replaces each backend by a server in this process that lists the approved tools of `lock`
-    /// and rejects calls. So [`connect`](Self::connect) starts no process and opens no connection,
-    /// and the composites of this configuration can be checked against the approved schemas.
+    /// Replaces each backend by a server in this process that lists the tools of `lock`, with their
+    /// approved definitions, and rejects calls. So [`connect`](Self::connect) starts no process and
+    /// opens no connection, and the composites of this configuration can be checked against the
+    /// approved schemas.
     ///
     /// # Examples
     ///
@@ -413,18 +414,17 @@ impl Config {
         &self.router
     }
 
-    /// Returns the layer that adds the composite tools of the file to an MCP service.
-    ///
-    /// The layer does not authenticate callers; see [`take_auth`](Self::take_auth).
+    /// Returns the layer that adds the composite tools of the file to an MCP service. If the file
+    /// has an `[auth]` section, the server must authenticate callers itself; see
+    /// [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn composite_layer(&self) -> CompositeLayer {
         self.layers.composite_layer.clone()
     }
 
     /// Returns a stack of all layers that the file configures, in their [fixed
-    /// order](crate::stack). Layers that wrap a single backend are not included.
-    ///
-    /// The layers do not authenticate callers; see [`take_auth`](Self::take_auth).
+    /// order](crate::stack), except layers that wrap a single backend. If the file has an `[auth]`
+    /// section, the server must authenticate callers itself; see [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
         self.layers.stack_layer.clone()

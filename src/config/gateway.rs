@@ -30,9 +30,7 @@ use crate::{
 const FLUSHING: Duration = Duration::from_secs(5);
 
 /// The running backends and layers of a configuration file. The configuration can be replaced while
-/// clients are connected.
-///
-/// Clones share the same gateway.
+/// clients are connected. Clones of a `Gateway` share the backends and layers.
 ///
 /// # Examples
 ///
@@ -86,7 +84,7 @@ struct Shared {
 impl Gateway {
     /// Starts connecting to the backends of a file, and wraps them in the layers of the file.
     ///
-    /// Returns immediately. If a backend cannot be reached, the reason is logged, and the
+    /// `connect` returns immediately. If a backend cannot be reached, the reason is logged, and the
     /// connection is retried in the background. To add observers or tracing, call
     /// [`Config::observer`] or [`Config::trace`] before.
     ///
@@ -111,14 +109,15 @@ impl Gateway {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Returns the view of the file at the given path, such as `/team-a`. Returns `None` if the
-    /// running configuration has no such view.
+    /// Returns the view of the file at the given path, such as `/team-a`. A view offers the same
+    /// backends with its own layers and composites. Returns `None` if the running configuration has
+    /// no such view.
     #[must_use]
     pub fn view(&self, path: &str) -> Option<View> {
         self.0.main.views().get(path)
     }
 
-    /// Returns the view that uses the sections of the file itself, which is usually served at
+    /// Returns the main view, which uses the sections of the file itself and is usually served at
     /// `/mcp`.
     #[must_use]
     pub fn main(&self) -> View {
@@ -132,7 +131,7 @@ impl Gateway {
         self.main().service()
     }
 
-    /// Returns an rmcp server for clients. See [`View::serve`].
+    /// Returns an rmcp server for clients, with the server description `base`. See [`View::serve`].
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
         self.main().serve(base)
@@ -189,9 +188,9 @@ impl Gateway {
         self.main().preview(composite, arguments).await
     }
 
-    /// Returns warnings for operators about configuration that does not match the backends' current
-    /// lists, such as an alias of a missing tool. Includes the layers of the file and those of each
-    /// backend. To get the warnings of a view, see [`View::warnings`].
+    /// Returns warnings for operators about settings that do not match the backends' current lists,
+    /// such as an alias of a missing tool. Includes the layers of the file and those of each
+    /// backend. To get the warnings of a [view](Self::view), see [`View::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.main().warnings(), self.backends().warnings()].concat()
@@ -203,14 +202,14 @@ impl Gateway {
     ///   `connect_timeout` and `elicitation` are unchanged. Its timeout, prefix, aliases, filter,
     ///   validation and lock become those of the new file. Other backends are connected before the
     ///   switch to the new file.
-    /// - *Requests.* The switch is atomic: all requests that arrive after it go to the new layers.
-    ///   Requests in flight finish on the old layers and their backends. A removed backend stops
-    ///   after its last request.
-    /// - *Lists.* The tools, prompts and resources of all backends are listed before the switch. If
-    ///   a backend is unavailable or not yet connected, the reload uses the last lists that a
-    ///   backend of this name returned. So its tools, and the composites that call them, do not
-    ///   disappear temporarily. The reload takes at most six seconds. Slower backends are connected
-    ///   in the background.
+    /// - *Requests.* The switch to the new file is atomic: all requests that arrive after it go to
+    ///   the new layers. Requests in flight finish on the old layers and their backends. A removed
+    ///   backend stops after its last request.
+    /// - *Lists.* The tools, prompts and resources of all backends are listed before the switch to
+    ///   the new file. If a backend is unavailable or not yet connected, the reload uses the last
+    ///   lists that a backend of this name returned. So its tools, and the composites that call
+    ///   them, do not disappear temporarily. The reload takes at most six seconds. Slower backends
+    ///   are connected in the background.
     /// - *Views.* All views are replaced at the same time. A view that `config` does not have no
     ///   longer has tools, prompts and resources.
     /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
@@ -223,8 +222,8 @@ impl Gateway {
     ///   hides. A client must subscribe again to resources of other backends, and to resources
     ///   whose URIs have changed.
     ///
-    /// Concurrent reloads run one after another. If the returned future is dropped before it
-    /// completes, the running configuration stays in place.
+    /// Concurrent calls of `reload` run one after another. If the returned future is dropped before
+    /// it completes, the running configuration stays in place.
     ///
     /// # Errors
     ///

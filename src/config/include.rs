@@ -37,9 +37,8 @@ const MAX_FILES: usize = 1_000;
 /// Maximum total size of all files in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The files from which a configuration was read.
-///
-/// To detect changed files, compare the current [`stamp`](Self::stamp) with an earlier stamp.
+/// The files from which a configuration was read. To detect changed files, compare the current
+/// [`stamp`](Self::stamp) with an earlier stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     file: Option<PathBuf>,
@@ -48,9 +47,8 @@ pub struct Sources {
     lock: Option<PathBuf>,
 }
 
-/// The modification times and sizes of the files in [`Sources`].
-///
-/// Compare two stamps to find out whether a file was changed, added or removed between them.
+/// The modification times and sizes of the files in [`Sources`]. Compare two stamps to find out
+/// whether a file was changed, added or removed between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
@@ -88,8 +86,8 @@ impl Sources {
     /// Returns the current modification times and sizes of the files. The stamp is empty if the
     /// configuration was read from a string.
     ///
-    /// The stamp also contains files that are missing or inaccessible. It changes when such a file
-    /// becomes available.
+    /// The stamp also contains the paths of files that are missing or inaccessible. It changes when
+    /// such a file becomes available.
     #[must_use]
     pub fn stamp(&self) -> Stamp {
         let Some(file) = &self.file else { return Stamp::default() };

@@ -60,8 +60,8 @@ enum OnNewName {
     Allow,
 }
 
-/// The `[lock]` settings of a file: the path of the lock file, and the treatment of tools that
-/// differ from their approved definitions.
+/// The `[lock]` settings of a configuration file: the path of the lock file, which contains
+/// approved tool definitions, and the treatment of tools that differ from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConfig {
     file: PathBuf,
@@ -99,7 +99,7 @@ impl LockConfig {
         &self.file
     }
 
-    /// Reads the lock file.
+    /// Reads the lock file, which contains the approved tool definitions of the backends.
     ///
     /// # Errors
     ///

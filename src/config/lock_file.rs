@@ -33,7 +33,8 @@ const VERSION: u32 = 1;
 /// The prefix of each hash in a lock file. It names the hash function.
 const SHA_256: &str = "sha256:";
 
-/// The error returned if a lock file cannot be read or is invalid.
+/// The error returned if a lock file, which contains approved tool definitions, cannot be read or
+/// is invalid.
 #[derive(Debug)]
 pub struct LockError {
     file: Option<PathBuf>,
@@ -127,7 +128,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Formats this lock as the text of a lock file.
+    /// Formats this lock as the text of a lock file: TOML, with one table for each tool.
     #[must_use]
     pub fn to_toml_string(&self) -> String {
         let tools = self.iter().map(|(backend, name, definition)| ToolTable {

@@ -13,7 +13,8 @@ use crate::{
     warnings::sanitize::{Reason, Sanitized},
 };
 
-/// The error returned if the tools of a backend cannot be added to a lock.
+/// The error returned if the tools of a backend cannot be added to a [lock](crate::lock), a list of
+/// approved tool definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockingError(Kind);
 
@@ -27,9 +28,9 @@ enum Kind {
 // === impl Backends ===
 
 impl Backends {
-    /// Requests the tool lists of all backends, and returns a lock with the current tool
-    /// definitions. The definitions are those of the backends, without changes by the layers of the
-    /// file.
+    /// Requests the tool lists of all backends, and returns a [lock](crate::lock) with the current
+    /// tool definitions. The definitions are those of the backends, without changes by the layers
+    /// of the file.
     ///
     /// # Errors
     ///

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use super::read::Reader;
 use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
-/// The `[router]` settings of a file. The router merges the backends of the file into one server.
+/// The `[router]` settings of a configuration file. The router merges the backends of the file into
+/// one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterConfig {
     separator: String,

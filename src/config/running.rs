@@ -31,11 +31,10 @@ const WARMTH: Duration = Duration::from_secs(1);
 /// A view of a [`Gateway`](super::Gateway), which clients use at one path. It wraps the gateway's
 /// backends in the layers and composites of one `[[views]]` table, or of the file itself.
 ///
-/// A reload replaces the layers of all views at the same time. If a reload removes the view, this
-/// value and its services stay valid, but offer no tools, prompts and resources until another
-/// reload adds the view again. Meanwhile, [`Gateway::view`](super::Gateway::view) returns `None`.
-///
-/// Clones share the same view.
+/// A [reload](super::Gateway::reload) of the gateway replaces the layers of all views at the same
+/// time. If it removes the view, the `View` and its services stay valid, but offer no tools,
+/// prompts and resources until another reload adds the view again. Meanwhile,
+/// [`Gateway::view`](super::Gateway::view) returns `None`. Clones share the same view.
 #[derive(Clone, Debug)]
 pub struct View {
     views: Arc<Views>,
@@ -81,7 +80,8 @@ impl View {
         &self.views
     }
 
-    /// Returns the path at which the view is served. Returns `None` for the file itself.
+    /// Returns the path at which the view is served, such as `/team-a`. Returns `None` for the main
+    /// view, which uses the sections of the file itself.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
@@ -96,8 +96,9 @@ impl View {
         running.views.get(&self.path).map(|view| view.scopes.clone()).unwrap_or_default()
     }
 
-    /// Returns a service that applies the view's layers to client requests. After a reload, the
-    /// same service uses the new layers and backends.
+    /// Returns a service that applies the view's layers to client requests. After a
+    /// [reload](super::Gateway::reload) of the gateway, the same service uses the new layers and
+    /// backends.
     #[must_use]
     pub fn service(&self) -> Reload<Stack<Router>> {
         self.reloader.service()
@@ -126,8 +127,8 @@ impl View {
         description
     }
 
-    /// Returns the channel through which clients are notified of changes. Backends and reloads
-    /// cause such notifications. Updates of resources that the view hides are omitted.
+    /// Returns the channel through which clients of the view are notified of changes. Backends and
+    /// reloads cause such notifications. Updates of resources that the view hides are omitted.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let (views, path) = (self.views.clone(), self.path.clone());

@@ -74,8 +74,8 @@ pub(super) struct ViewTable {
     composite_tools: Unread,
 }
 
-/// A view of a configuration, which offers the same backends at another path with different layers
-/// and composites.
+/// A view of a configuration, which offers the same backends at another path, such as `/team-a`,
+/// with its own layers and composites.
 #[derive(Clone, Debug)]
 pub struct ViewConfig {
     path: String,
@@ -199,8 +199,8 @@ impl ViewConfig {
         &self.path
     }
 
-    /// Returns the scopes that an access token must have to use the view, in addition to those of
-    /// [`JwtConfig::scopes`](super::JwtConfig::scopes).
+    /// Returns the OAuth scopes that an access token must have to use the view, in addition to
+    /// those of [`JwtConfig::scopes`](super::JwtConfig::scopes).
     #[must_use]
     pub fn scopes(&self) -> &[String] {
         &self.scopes
