@@ -1,6 +1,6 @@
 //! Configures backends, layers and composite tools in a TOML file.
 //!
-//! A file has the following sections, all of them optional:
+//! A configuration file has the following sections, all of them optional:
 //!
 //! - [`[[composite_tools]]`](#composite-tools): composites, which are tools that call other tools;
 //! - [`[limits]` and `[progress]`](#pipelines-and-workflows): limits on each run of a composite,
@@ -23,8 +23,9 @@
 //! - [`[[views]]`](#views): different layers and composites over the same backends, at other paths;
 //! - [`include`](#several-files): the paths of other files that define more composites.
 //!
-//! [`Config::stack_layer`] returns the layers that a file configures, in their [fixed
-//! order](crate::stack). They do not include the backends, the router and the lock.
+//! [`Config::stack_layer`] returns the layers that a configuration file defines, in their [fixed
+//! order](crate::stack). The backends, the router and the lock are not part of this stack;
+//! `Config::connect` creates them.
 //!
 //! # Composite tools
 //!
@@ -62,9 +63,9 @@
 //! on_error = { action = "retry", retry_count = 2 } # also `delay` and `max_delay`
 //! ```
 //!
-//! To find the documentation of a key, look for the setter of the same name of
-//! [`CompositeTool`](crate::composite::CompositeTool), [`FanOut`](crate::composite::FanOut) or
-//! [`Target`](crate::composite::Target). The key `on_error` is documented at
+//! To find the documentation of a key in `[[composite_tools]]`, look for the setter of the same
+//! name of [`CompositeTool`](crate::composite::CompositeTool), [`FanOut`](crate::composite::FanOut)
+//! or [`Target`](crate::composite::Target). The key `on_error` is documented at
 //! [`Target::retry`](crate::composite::Target::retry). The syntax of references in `arguments`,
 //! such as `$input.query`, is documented in [`expr`](crate::expr).
 //!
@@ -167,12 +168,13 @@
 //! heartbeat = "15s"                            # while a run makes no progress; "0s": never
 //! ```
 //!
-//! The keys of a step are documented in [`composite`](crate::composite#pipelines-and-workflows).
+//! The keys of a step in `[[composite_tools.steps]]` are documented in
+//! [`composite`](crate::composite#pipelines-and-workflows).
 //!
-//! TOML has no null. Wherever a file contains a JSON value, the text `"$null"` is null, and
-//! `"$$null"` is the text `$null`. This applies to [expressions](crate::expr), and to values that
-//! are not evaluated: `default_results`, schemas, and the `default` of an output property or of an
-//! argument of an alias.
+//! TOML has no null. Wherever a configuration file contains a JSON value, the text `"$null"` is
+//! null, and `"$$null"` is the text `$null`. This applies to [expressions](crate::expr), and to
+//! values that are not evaluated: `default_results`, schemas, and the `default` of an output
+//! property or of an argument of an alias.
 //!
 //! # Variables
 //!
@@ -183,9 +185,9 @@
 //! key = { value = "${API_KEY}", secret = true } # a text of at least 4 characters
 //! ```
 //!
-//! Expressions of composites refer to these constants as `$vars.team` or `{{ vars.team }}`. They
-//! are documented at [`Variables`](crate::expr::Variables). In all texts, `${VAR}` is replaced by
-//! the value of an environment variable.
+//! Expressions of composites refer to the constants in `[vars]` as `$vars.team` or `{{ vars.team
+//! }}`. They are documented at [`Variables`](crate::expr::Variables). In all texts, `${VAR}` is
+//! replaced by the value of an environment variable.
 //!
 //! # State
 //!
@@ -200,11 +202,11 @@
 //! header = "x-forwarded-user"                  # identifies the caller, who alone can resume a run
 //! ```
 //!
-//! The [`store`](crate::store) module describes the stores and key rotation. With `store =
-//! "redis"`, the states of waiting runs are stored in the Redis server of the
-//! [`[redis]`](#what-replicas-share) section.
+//! The `[state]` section selects the store for the states of runs that wait for user input. The
+//! [`store`](crate::store) module describes the stores and key rotation. With `store = "redis"`,
+//! the states are stored in the Redis server of the [`[redis]`](#what-replicas-share) section.
 //!
-//! Some keys are only valid with certain stores:
+//! Some keys of `[state]` are only valid with certain stores:
 //!
 //! - `keys` is only valid with `store = "sealed"` or `store = "signed"`. Both send the states to
 //!   clients: sealed states are encrypted, but clients can read signed states.
@@ -214,11 +216,11 @@
 //!   `[caller]`. It limits the total size of the states of one caller. It defaults to a quarter of
 //!   `max_total_bytes` in memory, and to 16777216 in Redis.
 //!
-//! The value of a `key` is used as it is written: base64 and hex are not decoded. It must have at
-//! least 32 bytes. As in [backends](#backends), `${VAR}` is replaced by the value of an environment
-//! variable, which never appears in error messages or `Debug` output. If there are no `keys`, this
-//! process creates a random key. Then waiting runs do not survive a restart, and other processes
-//! cannot resume them.
+//! The value of a `key` in `[state] keys` is used as it is written: base64 and hex are not decoded.
+//! It must have at least 32 bytes. As in [backends](#backends), `${VAR}` is replaced by the value
+//! of an environment variable, which never appears in error messages or `Debug` output. If there
+//! are no `keys`, this process creates a random key. Then waiting runs do not survive a restart,
+//! and other processes cannot resume them.
 //!
 //! The `header` of `[caller]` is the name of the HTTP header that identifies the caller of a
 //! request. A proxy in front of this process must set this HTTP header, and *remove it from the
@@ -266,12 +268,13 @@
 //! keep_texts = false                           # whether to keep texts that are not JSON
 //! ```
 //!
-//! These sections are documented in [`budget`](crate::budget), [`truncate`](crate::truncate),
-//! [`cache`](crate::cache) and [`redact`](crate::redact). `[[cache]]` needs the feature `cache`. As
-//! in `[filter]`, the patterns match the tool names of the router. These names have the prefix of
-//! the backend, and contain the alias that the backend's own `aliases` define. They do not contain
-//! the aliases of `[[aliases]]`, even if a client calls a tool by such an alias. A pattern that
-//! matches no tool is reported in the log and by `mcp-composite check`.
+//! The sections for budgets and results are documented in [`budget`](crate::budget),
+//! [`truncate`](crate::truncate), [`cache`](crate::cache) and [`redact`](crate::redact).
+//! `[[cache]]` needs the feature `cache`. The patterns in their `tools` match the tool names of the
+//! router, as in `[filter]`: names with the prefix of the backend, and with the alias that the
+//! backend's own `aliases` define. They do not match the aliases of `[[aliases]]`, even if a client
+//! calls a tool by such an alias. A pattern that matches no tool is reported in the log and by
+//! `mcp-composite check`.
 //!
 //! With `store = "memory"`, `[budget]` may have the key `max_callers`: the maximum number of
 //! callers for which each budget stores a balance. It defaults to 100000.
@@ -298,11 +301,11 @@
 //! token = "${CI_TOKEN}"                        # required, at least 16 bytes
 //! ```
 //!
-//! The program `mcp-composite` verifies these tokens for requests over HTTP. This crate does not
-//! verify them: a server that uses the crate must do so itself, and [take](Config::take_auth) the
-//! section before it connects the backends. The name of the verified caller replaces the value of
-//! the `[caller]` header. In all strings of the section except `caller` and `scopes`, each `${VAR}`
-//! is replaced by the value of an environment variable.
+//! The program `mcp-composite` verifies the tokens of requests over HTTP as `[auth]` requires. A
+//! server that uses this crate as a library must verify them itself, and [take](Config::take_auth)
+//! the section before it connects the backends. The name of the verified caller replaces the value
+//! of the `[caller]` header. In all strings of the section except `caller` and `scopes`, each
+//! `${VAR}` is replaced by the value of an environment variable.
 //!
 //! # What replicas share
 //!
@@ -318,10 +321,10 @@
 //! lease = "10m"                                # for which a dead replica keeps its reservations
 //! ```
 //!
-//! `[redis]` needs the feature `redis`, whose [docs](crate::redis) describe the requirements on the
-//! Redis server. If `[state]` or `[results]` has `store = "redis"`, its data is stored in the same
-//! server. `${VAR}` in `url` is replaced by the value of an environment variable. The `url` never
-//! appears in logs, errors or `Debug` output.
+//! The `[redis]` section needs the feature `redis`, whose [docs](crate::redis) describe the
+//! requirements on the Redis server. If `[state]` or `[results]` has `store = "redis"`, its data is
+//! stored in the same server. `${VAR}` in `url` is replaced by the value of an environment
+//! variable. The `url` never appears in logs, errors or `Debug` output.
 //!
 //! # Backends
 //!
@@ -375,47 +378,50 @@
 //! [guide](crate::guide::deployment#tokens-for-backends) describes both. A `token_url` must use
 //! `https`, unless the authorization server is on the same machine.
 //!
-//! In `command`, `args`, `cwd`, `url`, the values of `env` and `headers`, and the strings of `auth`
-//! except `scopes`, each `${VAR}` is replaced by the value of an environment variable. If this
-//! value contains `${…}`, it is not expanded again. A variable may be empty, but a variable that is
-//! not set is an error.
+//! In a `[[backends]]` table, each `${VAR}` in `command`, `args`, `cwd`, `url`, the values of `env`
+//! and `headers`, and the strings of `auth` except `scopes` is replaced by the value of an
+//! environment variable. If this value contains `${…}`, it is not expanded again. A variable may be
+//! empty, but a variable that is not set is an error.
 //!
-//! To write a literal `$` directly before a `{`, double it: `$${VAR}` is the text `${VAR}`, and
-//! `$$${VAR}` is a `$` followed by the value of the variable. Everywhere else, a `$` is literal.
+//! To write a literal `$` directly before a `{` in a text with environment variables, double it:
+//! `$${VAR}` is the text `${VAR}`, and `$$${VAR}` is a `$` followed by the value of the variable.
+//! Everywhere else, a `$` is literal.
 //!
-//! The following values are secret: the values of `env` and `headers`, all parts of `url` and
-//! `token_url` except the server, the `client_secret`, and the values of variables. Secrets never
-//! appear in error messages or `Debug` output, and [`BackendConfig::secrets`] redacts them in the
-//! output of the backend. The [defaults of arguments](#layers) never appear in error messages or
-//! `Debug` output either.
+//! The following values in a `[[backends]]` table are secret: the values of `env` and `headers`,
+//! all parts of `url` and `token_url` except the server, the `client_secret`, and the values of
+//! variables. Secrets never appear in error messages or `Debug` output, and
+//! [`BackendConfig::secrets`] redacts them in the output of the backend. The [defaults of
+//! arguments](#layers) never appear in error messages or `Debug` output either.
 //!
-//! An error message quotes the line of the file that contains the mistake, and replaces everything
-//! that may be secret with `***`. If the file is not valid TOML, nearly the whole line is replaced.
-//! An unknown key is quoted only if it is a plain word of at most 64 letters, digits, `_` and `-`.
-//! Other unknown keys may be fragments of a secret value.
+//! An error message about a configuration file quotes the line that contains the mistake, and
+//! replaces everything that may be secret with `***`. If the file is not valid TOML, nearly the
+//! whole line is replaced. An unknown key is quoted only if it is a plain word of at most 64
+//! letters, digits, `_` and `-`, because other unknown keys may be fragments of a secret value.
 //!
-//! `Config::connect` connects to the backends, and returns them with a
+//! `Config::connect` connects to the backends of a configuration file, and returns them with a
 //! [`Router`](crate::adapter::Router) that merges them into one server. This method needs the
 //! feature `stdio` or `http`. Each backend needs the feature of its transport, and an `https://`
 //! URL needs the feature `tls`.
 //!
-//! If a file has backends, a target of a composite has one of the following forms:
+//! A target is a tool that a composite calls. If a file has backends, a target has one of the
+//! following forms:
 //!
 //! - the name of another composite;
 //! - a backend and a tool, such as `github/search` or `github.search`. Both mean the tool `search`
 //!   of the backend `github`, regardless of the router's separator;
 //! - the name of a tool as clients see it, such as `gh_search`.
 //!
-//! In `github/search`, the part `search` is the name that the backend uses, or an alias from the
-//! backend's own `aliases`. If `[[aliases]]` renames a tool, clients no longer see the old name, so
-//! the old name is an invalid target. The error message suggests the new name.
+//! In a target such as `github/search`, the part `search` is the name that the backend uses, or an
+//! alias from the backend's own `aliases`. If `[[aliases]]` renames a tool, clients no longer see
+//! the old name, so the old name is an invalid target. The error message suggests the new name.
 //!
-//! The three forms are tried in this order. A name that `[[aliases]]` defines is never parsed as a
-//! backend and a tool. If a target begins both with the name of a backend and with the prefix of a
-//! backend, the longer of them selects the backend. If they have the same length, the prefix
-//! selects the backend. A target such as `github/search` is replaced by the name that clients see.
-//! A target that has none of the three forms is an error. If the file has no backends, a target can
-//! be any name, unless `[[aliases]]` has replaced the name.
+//! The forms of a target are tried in this order: composite, backend and tool, tool name. A name
+//! that `[[aliases]]` defines is never parsed as a backend and a tool. If a target begins both with
+//! the name of a backend and with the prefix of a backend, the longer of them selects the backend.
+//! If they have the same length, the prefix selects the backend. A target such as `github/search`
+//! is replaced by the name that clients see. A target that has none of the three forms is an error.
+//! If the file has no backends, a target can be any name, unless `[[aliases]]` has replaced the
+//! name.
 //!
 //! A composite may have the same name as a tool of a backend, such as `github_search`. Then the
 //! targets `github.search` and `github/search` still refer to the tool. With the separator `/`,
@@ -487,9 +493,9 @@
 //! [guide](crate::guide::flow) describes the rules. As in `[filter]`, the patterns match the tool
 //! names of the router. The section also applies to views, which cannot replace it.
 //!
-//! With `annotations = true`, the annotations of the tools are labels, too. They are known when the
-//! tools are listed. If a composite then violates a rule, it is not listed and cannot be called.
-//! `mcp-composite check` reports the reason.
+//! With `annotations = true` in a `[[flow]]` table, the annotations of the tools are labels, too.
+//! They are known when the tools are listed. If a composite then violates a rule, it is not listed
+//! and cannot be called. `mcp-composite check` reports the reason.
 //!
 //! # Layers
 //!
@@ -539,19 +545,20 @@
 //! mode = "list"                                # or "search": list two tools that find and call all
 //! ```
 //!
-//! The keys are documented in [`limit`](crate::limit), [`validate`](crate::validate),
-//! [`filter`](crate::filter), [`alias`](crate::alias) and [`advertise`](crate::advertise). The
-//! elements of lists are [patterns](crate::pattern): exact strings, globs or regular expressions.
-//! If a list of exposed or allowed items is empty, no items are allowed. It is an error if two
-//! opposite lists, such as `expose_tools` and `hide_tools`, contain the same pattern. If names have
-//! prefixes, it is also an error if a pattern begins with the name of a backend and a `/`, such as
-//! `docs/search`: write `docs_search`.
+//! The keys of `[validate]`, `[filter]`, `[[aliases]]` and `[advertise]` are documented in
+//! [`limit`](crate::limit), [`validate`](crate::validate), [`filter`](crate::filter),
+//! [`alias`](crate::alias) and [`advertise`](crate::advertise). The elements of lists are
+//! [patterns](crate::pattern): exact strings, globs or regular expressions. If a list of exposed or
+//! allowed items is empty, no items are allowed. It is an error if two opposite lists, such as
+//! `expose_tools` and `hide_tools`, contain the same pattern. If names have prefixes, it is also an
+//! error if a pattern begins with the name of a backend and a `/`, such as `docs/search`: write
+//! `docs_search`.
 //!
 //! With `deny = ["*"]` in `[advertise]`, only the composites are advertised, because composites are
 //! denied only by their exact names.
 //!
-//! A backend can have its own filter, validation and aliases. Its table accepts all keys of
-//! `[filter]`, the table `validate`, and the tables `aliases`:
+//! A backend can have its own filter, validation and aliases. Its `[[backends]]` table accepts all
+//! keys of `[filter]`, the table `validate`, and the tables `aliases`:
 //!
 //! ```toml
 //! [[backends]]
@@ -576,9 +583,9 @@
 //!   no prefix.
 //! - `[advertise]` and composites use the names that clients see.
 //!
-//! The default of an argument may be secret, such as an API key for the backend. Defaults never
-//! appear in error messages or `Debug` output. The backend receives them unchanged. If the backend
-//! repeats a default in its output, the default is not redacted.
+//! The default that an alias sets for an argument may be secret, such as an API key for the
+//! backend. Defaults never appear in error messages or `Debug` output. The backend receives them
+//! unchanged. If the backend repeats a default in its output, the default is not redacted.
 //!
 //! # Views
 //!
@@ -608,11 +615,11 @@
 //! data as the file. An inherited section must also be valid in the view: if the view replaces
 //! `aliases`, the targets of inherited composites must be names that the view's aliases define.
 //!
-//! All views share the backends and their connections, the callers, the waiting runs, and the
-//! stores of inherited sections. A view with its own `[budget]` or `[results]` section has a
-//! separate store with the settings of that section. With `store = "redis"`, the budgets of such a
-//! view are stored under separate keys. A waiting run can be resumed in another view only if that
-//! view has exactly the same composite.
+//! All views of a configuration file share the backends and their connections, the callers, the
+//! waiting runs, and the stores of inherited sections. A view with its own `[budget]` or
+//! `[results]` section has a separate store with the settings of that section. With `store =
+//! "redis"`, the budgets of such a view are stored under separate keys. A waiting run can be
+//! resumed in another view only if that view has exactly the same composite.
 //!
 //! The `path` of a view consists of `/` and letters, digits, `-`, `.`, `_` and `~`. It must not
 //! begin with `/mcp`, `/healthz`, `/readyz`, `/metrics` or `/.well-known`. The program
@@ -626,20 +633,19 @@
 //! include = ["workflows/*.toml"]               # relative to this file
 //! ```
 //!
-//! The key `include` adds the composites of other files after the composites of this file, in the
-//! order of the list. If a pattern matches several files, they are sorted by name. Included files
-//! may contain only `[[composite_tools]]`. The rules for targets are the same as in this file. A
-//! file that is matched twice is read once. It is an error if the file at a path is missing, but
-//! not if a pattern matches no files. Use [`Config::sources`] to detect changes of the included
-//! files.
+//! The key `include` adds the composites of other files after the composites of the main file, in
+//! the order of the list. If a pattern matches several files, they are sorted by name. Included
+//! files may contain only `[[composite_tools]]`, whose targets follow the same rules as in the main
+//! file. A file that is matched twice is read once. It is an error if the file at a path is
+//! missing, but not if a pattern matches no files. Use [`Config::sources`] to detect changes of the
+//! included files.
 //!
 //! # Mistakes
 //!
-//! A file with mistakes is rejected as a whole. All mistakes are reported at once, each with its
-//! line and column. Unknown keys are mistakes. An empty file is valid, and has no backends and no
-//! composites.
-//!
-//! With [`Config::JSON_SCHEMA`], editors report some mistakes while you edit the file.
+//! A configuration file with mistakes is rejected as a whole. All mistakes are reported at once,
+//! each with its line and column. Unknown keys are mistakes. An empty file is valid, and has no
+//! backends and no composites. With [`Config::JSON_SCHEMA`], editors report some mistakes while you
+//! edit the file.
 //!
 //! # Examples
 //!
