@@ -94,9 +94,11 @@ pub struct AuthConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthMethod {
-    /// The token must be a JWT that a certain authorization server has issued.
+    /// The bearer token of a request must be a JWT that the configured authorization server has
+    /// issued.
     Jwt(JwtConfig),
-    /// The token must be equal to one of these static tokens. The list is not empty.
+    /// The bearer token of a request must be equal to one of these static tokens. The list contains
+    /// at least one token.
     Tokens(Vec<StaticToken>),
 }
 
@@ -115,9 +117,9 @@ pub struct JwtConfig {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JwksSource {
-    /// The key set is downloaded from this URL.
+    /// The server downloads the JSON Web Key Set from this URL.
     Url(String),
-    /// The key set is read from this file.
+    /// The server reads the JSON Web Key Set from this file.
     File(PathBuf),
 }
 

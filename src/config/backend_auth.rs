@@ -110,8 +110,8 @@ pub enum BackendAuth {
     /// Uses one access token for all requests. The authorization server issues the token to the
     /// gateway, not to a caller.
     ClientCredentials(OAuthClientConfig),
-    /// Uses a separate access token for each caller. The authorization server issues it in exchange
-    /// for the caller's own token.
+    /// Uses a separate access token for each caller. The authorization server issues the token in
+    /// exchange for the caller's own token.
     Exchange(ExchangeConfig),
 }
 

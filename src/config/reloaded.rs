@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-/// Names of the backends that a reload of the configuration kept, connected and removed.
+/// Names of the backends that a reload of the configuration kept, connected and removed. Returned
+/// by [`Gateway::reload`](super::Gateway::reload).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reloaded {
-    /// Names of the backends whose process or connection was kept.
+    /// Names of the backends whose process or connection the reload kept.
     pub kept: Vec<String>,
-    /// Names of the backends that were connected, because they are new or their connection settings
-    /// have changed.
+    /// Names of the backends to which the reload connected, because they are new or their
+    /// connection settings have changed.
     pub connected: Vec<String>,
-    /// Names of the backends that were removed, because the new configuration does not contain
-    /// them.
+    /// Names of the backends that the reload removed, because the new configuration does not
+    /// contain them.
     pub removed: Vec<String>,
 }
 

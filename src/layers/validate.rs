@@ -104,9 +104,9 @@ pub enum SchemaMode {
     /// Forwards all calls without checking their arguments. This is the default.
     #[default]
     Off,
-    /// Logs a warning and forwards the call.
+    /// Logs a warning about a call with invalid arguments, and forwards the call.
     Warn,
-    /// Rejects the call.
+    /// Rejects a call with invalid arguments.
     Strict,
 }
 

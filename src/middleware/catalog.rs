@@ -110,7 +110,7 @@ pub struct Known<D> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs<'r> {
-    /// The rule needs no tools.
+    /// The rule can decide about the request without knowing any tools.
     Nothing,
     /// The rule must know the tool with this name. A cached definition of the tool suffices, even
     /// if it is outdated.
@@ -129,7 +129,7 @@ pub enum Needs<'r> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
-    /// Listing took longer than 10 seconds.
+    /// Listing all tools took longer than 10 seconds.
     #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
     TimedOut,
     /// The list had too many pages or tools.

@@ -14,12 +14,12 @@ pub enum PutError {
     /// The value is larger than the store's maximum size for a single value.
     #[error("the state of the run has {bytes} bytes: expected at most {max} (`max_state_bytes`)")]
     TooLarge {
-        /// The size of the value in bytes.
+        /// The size of the rejected value in bytes.
         bytes: usize,
         /// The maximum size of a value in bytes.
         max: usize,
     },
-    /// The store has no room for the value.
+    /// The store is full: it has no room for the new value.
     // The message omits `bytes`, because clients see it, and the number would disclose how much
     // other callers store.
     #[error(
@@ -84,7 +84,7 @@ pub enum KeyError {
         /// The minimum length of a key in bytes.
         min: usize,
     },
-    /// Two keys have the same ID.
+    /// Two of the keys have the same ID.
     #[error("two keys have the id `{id}`")]
     DuplicateId {
         /// The ID that both keys have.

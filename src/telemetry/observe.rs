@@ -118,12 +118,12 @@ pub trait Observer: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event<'e> {
-    /// The identifier of the run.
+    /// The identifier of the run that the event is about.
     pub run: RunId,
-    /// The outer run that called the composite, and its branch that made the call. `None` if the
-    /// run is not nested.
+    /// The outer run that called the composite, and its branch, such as a step, that made the call.
+    /// `None` if the run is not nested, because a client called the composite.
     pub parent: Option<Parent<'e>>,
-    /// The name of the composite.
+    /// The name of the composite whose run the event is about.
     pub composite: &'e str,
     /// The name of the view in which the composite was called, such as `/team-a`. A view is an
     /// additional endpoint for the same backends. `None` if the composite was not called in a view;
@@ -142,9 +142,9 @@ pub struct RunId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parent<'e> {
-    /// The identifier of the outer run.
+    /// The identifier of the outer run, in which the branch called the composite.
     pub run: RunId,
-    /// The branch of the outer run.
+    /// The branch of the outer run that called the composite.
     pub branch: Branch<'e>,
 }
 
@@ -176,7 +176,7 @@ pub enum What<'e> {
     RunSuspended,
     /// A suspended run was resumed with the answers of a person, possibly in another process.
     RunResumed,
-    /// The run ended with a result.
+    /// The run ended with a result, which may be an error result.
     #[non_exhaustive]
     RunFinished {
         /// Whether the result is an error result (`isError`).
@@ -207,12 +207,12 @@ pub enum What<'e> {
     Attempt {
         /// The branch that the event is about.
         branch: Branch<'e>,
-        /// The name of the tool, as the composite's definition contains it.
+        /// The name of the tool that the branch calls, as the composite's definition contains it.
         tool: &'e str,
-        /// The number of this attempt, starting at 1.
+        /// The number of this attempt to call the tool, starting at 1.
         attempt: u32,
-        /// The kind of the error with which the previous attempt failed, with the same values as in
-        /// reports. `None` for the first attempt.
+        /// The kind of the error with which the previous attempt of the branch failed, with the
+        /// same values as in reports, for example `service`. `None` for the first attempt.
         after: Option<&'static str>,
         /// The arguments of the tool call. `None` if the observer does not
         /// [want](Observer::wants_arguments) arguments.
@@ -244,8 +244,9 @@ pub enum What<'e> {
         started: Duration,
         /// The duration of the branch.
         took: Duration,
-        /// The result of the tool. `None` if the observer does not [want](Observer::wants_results)
-        /// results, if the tool returned no result, or if the branch is a loop or a question.
+        /// The result of the tool that the branch called. `None` if the observer does not
+        /// [want](Observer::wants_results) results, if the tool returned no result, or if the
+        /// branch is a loop or a question.
         result: Option<&'e CallToolResult>,
     },
     /// A branch is skipped: it has not started, and will not start in this run.

@@ -36,7 +36,7 @@ pub struct RecordedCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// The call is still waiting for its answer.
+    /// The call is running: it still waits for its answer.
     Running,
     /// The server has answered the call, possibly with an error.
     Answered,

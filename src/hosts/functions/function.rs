@@ -23,7 +23,7 @@ pub struct Function {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FunctionCall {
-    /// The name of the called tool. Used by a service that implements several tools.
+    /// The name of the called tool, for a service that implements several tools.
     pub tool: Cow<'static, str>,
     /// The arguments of the call. Empty if the request contains no arguments.
     pub arguments: JsonObject,

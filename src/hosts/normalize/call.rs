@@ -15,11 +15,12 @@ pub struct CallId {
 /// tool, or contain arguments that the tool does not accept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCall {
-    /// The ID of the call. The provider requires the same ID in the result of the call.
+    /// The ID of the call in the output of the model. The provider requires the same ID in the
+    /// result of the call.
     pub id: CallId,
     /// The name of the tool, as the model wrote it.
     pub name: String,
-    /// The call arguments.
+    /// The arguments of the call: a JSON object.
     pub arguments: JsonObject,
     pub(super) form: Form,
 }
@@ -39,17 +40,17 @@ pub struct MalformedCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MalformedKind {
-    /// The name of the tool is missing or invalid.
+    /// The name of the called tool is missing or invalid.
     Name,
-    /// The arguments are not a JSON object.
+    /// The arguments of the call are not a JSON object.
     Arguments,
-    /// The call cannot be parsed.
+    /// The text of the call does not have the syntax that the format of the provider requires.
     Syntax,
     /// The output of the model was cut off before the call was complete.
     Incomplete,
-    /// An earlier call has the same ID.
+    /// An earlier call in the same output has the same ID.
     DuplicateId,
-    /// The call is not a function call. For example, it is a custom tool call.
+    /// The call is not a function call but, for example, a custom tool call.
     Unsupported,
     /// The call belongs to a choice or candidate of the model's output other than the first. Only
     /// the calls of the first choice or candidate are executed.

@@ -6,22 +6,22 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The output does not have the expected format.
+    /// The output of the model does not have the expected format.
     #[error("unknown output: expected {expected}")]
     UnknownShape {
-        /// The expected format.
+        /// A description of the expected format.
         expected: &'static str,
     },
-    /// The output matches the formats of several providers.
+    /// The output of the model matches the formats of several providers.
     #[error("the output matches several formats: name its provider")]
     Ambiguous,
-    /// The output is a chunk of a streamed response. The chunks must be joined first.
+    /// The output of the model is a chunk of a streamed response. Join the chunks first.
     #[error("a chunk of a stream: join the chunks first")]
     Stream,
     /// The text of the model exceeds the maximum size of a text that is searched for calls.
     #[error("the text has more than {limit} bytes (`max_bytes`)")]
     TooLarge {
-        /// Maximum number of bytes.
+        /// The maximum size of the text in bytes.
         limit: usize,
     },
 }

@@ -25,7 +25,7 @@ pub struct Dispatched {
 pub enum Outcome {
     /// The tool returned a result, which may be an error (`isError`).
     Completed(Box<CallToolResult>),
-    /// The call failed and returned no tool result.
+    /// The call was executed, but failed and returned no tool result.
     Failed(Failure),
     /// The call was not executed, because it is malformed.
     Malformed(MalformedCall),
@@ -37,13 +37,14 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The kind of error.
+    /// The kind of the error.
     pub kind: FailureKind,
     /// The error message, which can be sent to the model.
     pub message: String,
-    /// The error code. `None` if the error is not a JSON-RPC error.
+    /// The JSON-RPC error code. `None` if the error is not a JSON-RPC error.
     pub code: Option<i32>,
-    /// The error data. `None` if the error is not a JSON-RPC error, or has no data.
+    /// The `data` of the JSON-RPC error. `None` if the error is not a JSON-RPC error, or has no
+    /// data.
     pub data: Option<Value>,
 }
 
@@ -55,9 +56,9 @@ pub enum FailureKind {
     Protocol,
     /// The service failed with an error instead of returning a reply.
     Service,
-    /// The call timed out.
+    /// The tool call timed out.
     Timeout,
-    /// The call panicked.
+    /// The tool call panicked.
     Panic,
     /// The tool requested user input, which is not supported.
     InputRequired,

@@ -22,10 +22,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
-    /// Rejects the call with the same error as a call to a tool that does not exist.
+    /// Rejects a call to a hidden tool with the same error as a call to a tool that does not exist.
     #[default]
     Refuse,
-    /// Forwards the call. The tool is callable, although it is missing from the list of tools.
+    /// Forwards a call to a hidden tool. The tool is callable, although it is missing from the list
+    /// of tools.
     Allow,
 }
 

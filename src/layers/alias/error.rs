@@ -23,7 +23,7 @@ pub struct AliasError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AliasErrorKind {
-    /// A name or URI is blank.
+    /// A name or URI in an alias is blank.
     #[error("a blank name")]
     Blank,
     /// MCP does not allow this name for tools.
@@ -34,16 +34,17 @@ pub enum AliasErrorKind {
     IllegalName {
         /// The illegal name.
         name: String,
-        /// The separator that the layer allows in tool names, or an empty string if none is set.
+        /// The separator that the [`AliasLayer`](super::AliasLayer) allows in tool names, such as
+        /// `/`, or an empty string if none is set.
         separator: String,
     },
-    /// Two aliases in the list are for the same item or argument.
+    /// Two aliases in the list are for the same tool, prompt, resource or argument.
     #[error("`{original}` has an alias already")]
     DuplicateOriginal {
-        /// The server's name of the item or argument.
+        /// The name of this tool, prompt, resource or argument on the server.
         original: String,
     },
-    /// Two aliases in the list have the same client name.
+    /// Two aliases in the list set the same name for clients.
     #[error("another alias gives the name `{name}`")]
     DuplicateName {
         /// The name that both aliases have.
@@ -56,12 +57,13 @@ pub enum AliasErrorKind {
         /// The name of the property without effect.
         key: &'static str,
     },
-    /// The alias of a URI template changes more than the prefix before the first `{`.
+    /// The alias of a URI template, such as `db://{table}`, changes more than the prefix before the
+    /// first `{`.
     #[error(
         "`{uri}` is not a valid alias of `{original}`: expected the same from its first `{{` on"
     )]
     OtherTemplate {
-        /// The server's URI or template.
+        /// The URI or template that the server uses.
         original: String,
         /// The URI or template that the alias sets.
         uri: String,

@@ -82,12 +82,12 @@ pub struct Refill {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// The name is blank. A budget needs a name, because the error of an exhausted budget contains
-    /// it.
+    /// The name of the budget is blank. A budget needs a name, because the error of an exhausted
+    /// budget contains it.
     #[error("blank name")]
     Blank,
-    /// The name is `max_cost`. This name is reserved, because errors use it for the cost limit of a
-    /// run.
+    /// The name of the budget is `max_cost`. This name is reserved, because errors use it for the
+    /// cost limit of a composite's run.
     #[error("the budget name `{0}` is reserved for a setting of composites")]
     Reserved(String),
     /// The layer already has a budget with this name. Names must be unique, because stores identify
@@ -97,7 +97,7 @@ pub enum BudgetError {
     /// The refill amount is zero, so the refill would add nothing.
     #[error("the refill of budget `{0}` is 0: expected at least 1")]
     RefillsNothing(String),
-    /// The refill interval is zero. Such a budget would refill continuously and never be exhausted.
+    /// The refill interval is zero. The budget would refill continuously and never be exhausted.
     #[error("the refill of budget `{0}` has an interval of 0 s: expected more")]
     RefillsAlways(String),
 }

@@ -77,7 +77,7 @@ pub trait OpenBudget: Send + Sync {
 /// The reply of a [`BudgetStore`] to a reservation. It is either available immediately, or pending.
 #[expect(clippy::exhaustive_enums, reason = "a store around another must handle both")]
 pub enum ReserveReply {
-    /// The store replied immediately.
+    /// The store replied immediately, with a permit or a denial.
     Ready(Result<BudgetPermit, Denied>),
     /// The store will reply later, for example because it is remote. Dropping the future before it
     /// completes cancels the reservation.
@@ -140,7 +140,7 @@ pub trait Settle: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denied {
-    /// Too little of the budget is left.
+    /// Too little of the budget is left for the reservation.
     #[error("not enough is left")]
     Over {
         /// The time until enough of the budget will be available, or `None` if this time is

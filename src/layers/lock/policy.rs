@@ -9,7 +9,7 @@ pub enum OnDrift {
     /// default.
     #[default]
     Hide,
-    /// Logs a warning. The tool stays available with its changed definition.
+    /// Logs a warning. The tool stays available with its changed, unapproved definition.
     Warn,
     /// Logs a warning, and rejects all requests to the server with an error.
     Fail,
@@ -24,8 +24,8 @@ pub enum OnNew {
     /// default.
     #[default]
     Hide,
-    /// Logs a warning. The tool is available.
+    /// Logs a warning. The tool is available, although it is not in the lock.
     Warn,
-    /// Makes the tool available without a warning.
+    /// Makes a tool that is not in the lock available, without a warning.
     Allow,
 }

@@ -70,14 +70,14 @@ pub struct RedisBudgets {
     is_away: Arc<AtomicBool>,
 }
 
-/// Whether [`RedisBudgets`] admits calls while the Redis server is unavailable.
+/// Whether [`RedisBudgets`] admits tool calls while the Redis server is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenAway {
-    /// Reject calls while the Redis server is unavailable.
+    /// Rejects calls to tools with a budget while the Redis server is unavailable.
     #[default]
     Refuse,
-    /// Admit calls, and do not charge them to the budget.
+    /// Admits calls while the Redis server is unavailable, and does not charge them to the budget.
     Admit,
 }
 
