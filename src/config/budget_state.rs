@@ -27,8 +27,8 @@ impl BudgetState {
         &self.budget
     }
 
-    /// Returns the amount of the budget that is left. Returns `None` if each run has a separate
-    /// balance, or if the store does not know the amount.
+    /// Returns the amount of the budget that is left. Returns `None` for a budget per run, because
+    /// each run has a separate balance. Also returns `None` if the store does not know the amount.
     #[must_use]
     pub const fn usage(&self) -> Option<BudgetUsage> {
         self.usage

@@ -100,9 +100,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration has no backends, if this build of the crate does not
-    /// support the transport of a backend, if the `[auth]` section was not
-    /// [taken](Self::take_auth), or if the lock file of the `[lock]` section cannot be read.
+    /// Returns an error in four cases: the configuration has no backends; this build of the crate
+    /// does not support the transport of a backend; the `[auth]` section was not
+    /// [taken](Self::take_auth); or the lock file of the `[lock]` section cannot be read.
     ///
     /// # Panics
     ///

@@ -394,8 +394,9 @@ impl Config {
         self
     }
 
-    /// Returns the labels of tools in the `[[flow]]` section. They apply to the tool names of the
-    /// router. The composites of the file were checked when the file was read.
+    /// Returns the labels of the `[[flow]]` section, which mark, for example, tools that return
+    /// private data. The labels apply to the tool names of the router. The composites of the file
+    /// were checked against them when the file was read.
     #[must_use]
     pub const fn flow_policy(&self) -> &FlowPolicy {
         &self.flow

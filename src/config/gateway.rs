@@ -90,9 +90,9 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file has no backends, if this build of the crate does not support
-    /// the transport of a backend, if the `[auth]` section was not [taken](Config::take_auth), or
-    /// if the lock file of the `[lock]` section cannot be read.
+    /// Returns an error in four cases: the file has no backends; this build of the crate does not
+    /// support the transport of a backend; the `[auth]` section was not [taken](Config::take_auth);
+    /// or the lock file of the `[lock]` section cannot be read.
     ///
     /// # Panics
     ///
@@ -227,8 +227,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`connect`](Self::connect), or an error if the gateway was closed.
-    /// After an error, the running configuration stays in place.
+    /// Returns an error if [`connect`](Self::connect) would fail for `config`, or if the gateway
+    /// was closed. After an error, the running configuration stays in place.
     pub async fn reload(&self, config: &Config) -> Result<Reloaded, ConnectError> {
         let Self(shared) = self;
         let _reloading = shared.reloading.lock().await;
@@ -254,11 +254,11 @@ impl Gateway {
         Ok(reloaded)
     }
 
-    /// Waits until the finally steps of cancelled calls have ended, at most for their grace period;
-    /// see [`Finally::on_cancel`](crate::composite::Finally::on_cancel). Then stops all backends
-    /// and their child processes concurrently, including backends of previous configurations that
-    /// still process requests. Then waits up to five seconds until the budget stores have saved the
-    /// usage of all calls.
+    /// Closes the gateway in three steps. First, waits until the [finally
+    /// steps](crate::composite::Finally::on_cancel) of cancelled calls have ended, at most for
+    /// their grace period. Then stops all backends and their child processes concurrently,
+    /// including backends of previous configurations that still process requests. At the end, waits
+    /// up to five seconds until the budget stores have saved the usage of all calls.
     pub async fn close(&self) {
         let Self(shared) = self;
         shared.closed.cancel();

@@ -80,7 +80,7 @@ struct ToolTable {
 // === impl Lock ===
 
 impl Lock {
-    /// Reads a lock from a file.
+    /// Reads a lock, a list of approved tool definitions, from the file at `path`.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Lock {
         lock.map_err(|kind| LockError { file: Some(path.to_owned()), kind })
     }
 
-    /// Reads a lock from the text of a lock file.
+    /// Reads a lock, a list of approved tool definitions, from the text of a lock file.
     ///
     /// # Errors
     ///

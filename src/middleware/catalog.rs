@@ -334,7 +334,8 @@ impl From<NoEnd> for ListError {
 // === impl Tools ===
 
 impl Tools {
-    /// Returns the tool with this name. If several tools have this name, returns the first of them.
+    /// Returns the tool with the name `name`. If several tools have this name, returns the first of
+    /// them.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.place(name).map(|place| &self.tools[place])

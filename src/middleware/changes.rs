@@ -120,20 +120,22 @@ impl Bumps {
 // === impl Changes ===
 
 impl Changes {
-    /// Returns the epoch of the tools. Bump it after tools were added, removed or changed.
+    /// Returns the epoch of the tools, a counter of their changes. Bump it after tools were added,
+    /// removed or changed.
     #[must_use]
     pub fn tools(&self) -> &Epoch {
         &self.kinds.tools
     }
 
-    /// Returns the epoch of the prompts. Bump it after prompts were added, removed or changed.
+    /// Returns the epoch of the prompts, a counter of their changes. Bump it after prompts were
+    /// added, removed or changed.
     #[must_use]
     pub fn prompts(&self) -> &Epoch {
         &self.kinds.prompts
     }
 
-    /// Returns the epoch of the resources. Bump it after the list of resources or the list of
-    /// resource templates has changed.
+    /// Returns the epoch of the resources, a counter of their changes. Bump it after the list of
+    /// resources or the list of resource templates has changed.
     #[must_use]
     pub fn resources(&self) -> &Epoch {
         &self.kinds.resources

@@ -48,8 +48,8 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// new result. It first evicts results of the caller that stores the new one, oldest first, until
 /// the new result fits into the caller's [share](Self::max_caller_bytes). If the new result then
 /// exceeds the [total size](Self::max_total_bytes), the store repeatedly evicts the oldest result
-/// of the caller that uses the most bytes, counting the new result. As a result, a caller that
-/// stores many results evicts its own rather than those of other callers.
+/// of the caller that uses the most bytes, counting the new result. A caller that stores many
+/// results therefore evicts its own rather than those of other callers.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -124,8 +124,8 @@ struct Item {
 impl MemoryStore {
     /// Creates a store for the states of runs that wait for user input.
     ///
-    /// By default, a state is kept for an hour. The maximum size is 4 MiB for each state, 16 MiB
-    /// for all states of one caller, and 64 MiB for all states.
+    /// By default, the store keeps the state of a run for an hour. The maximum size is 4 MiB for
+    /// each state, 16 MiB for all states of one caller, and 64 MiB for all states.
     #[must_use]
     pub fn for_runs() -> Self {
         let share = Share::Part(CALLER_SHARES);
@@ -134,8 +134,8 @@ impl MemoryStore {
 
     /// Creates a store for the full versions of truncated results.
     ///
-    /// By default, a result is kept for 10 minutes. The maximum size is 16 MiB for each result, and
-    /// 64 MiB for all results.
+    /// By default, the store keeps a result for 10 minutes. The maximum size is 16 MiB for each
+    /// result, and 64 MiB for all results.
     #[must_use]
     pub fn for_results() -> Self {
         Self::new(RESULT_TTL, MAX_RESULT_BYTES, Share::Part(1), WhenFull::DropOldest)

@@ -77,7 +77,7 @@ impl Answer {
         question(key, message).into()
     }
 
-    /// Creates an answer with a failed tool result (`isError`), whose content is this message.
+    /// Creates an answer with a failed tool result (`isError`), whose content is the text `why`.
     pub fn failure(why: impl Into<String>) -> Self {
         CallToolResult::error(vec![ContentBlock::text(why)]).into()
     }
@@ -87,13 +87,13 @@ impl Answer {
         ErrorData::new(ErrorCode(code), message.into(), None).into()
     }
 
-    /// Creates an answer that fails the call with a service error, as if the server could not be
-    /// reached.
+    /// Creates an answer that fails the call with the service error `why`, as if the server could
+    /// not be reached.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(Script::Unavailable(why.into()))
     }
 
-    /// Creates an answer that panics with this message when the tool is called.
+    /// Creates an answer that panics with the message `text` when the tool is called.
     pub fn panic(text: impl Into<String>) -> Self {
         Self::new(Script::Panic(text.into()))
     }

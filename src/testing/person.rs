@@ -63,35 +63,37 @@ enum Said {
 // === impl Person ===
 
 impl Person {
-    /// Creates a user without answers.
+    /// Creates a client whose user has no answers yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Accepts the next question with this key. `content` contains the values that the user enters
-    /// in the form.
+    /// Defines that the user accepts the next question with the key `key`, and enters the values in
+    /// `content` in its form.
     pub fn accepts(self, key: &str, content: impl Into<Value>) -> Self {
         let content: Value = content.into();
         self.answers(key, json!({ "action": "accept", "content": content }))
     }
 
-    /// Declines the next question with this key.
+    /// Defines that the user declines the next question with the key `key`.
     pub fn declines(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "decline" }))
     }
 
-    /// Cancels the next question with this key, like a user who closes the form.
+    /// Defines that the user cancels the next question with the key `key`, for example by closing
+    /// the form.
     pub fn cancels(self, key: &str) -> Self {
         self.answers(key, json!({ "action": "cancel" }))
     }
 
-    /// Answers the next question with this key. `answer` can be any JSON value, so a test can also
-    /// send invalid answers.
+    /// Defines the answer of the user to the next question with the key `key`. `answer` can be any
+    /// JSON value, so a test can also send invalid answers.
     pub fn answers(self, key: &str, answer: Value) -> Self {
         self.says(key, Said::Answer(answer))
     }
 
-    /// Ignores the next question with this key: the client sends no answer to it.
+    /// Defines that the user ignores the next question with the key `key`: the client sends no
+    /// answer to it.
     pub fn ignores(self, key: &str) -> Self {
         self.says(key, Said::Nothing)
     }

@@ -134,8 +134,8 @@ impl Server {
     /// Tools can be added while the server is in use.
     ///
     /// `add` does not notify clients of the change. To notify them, bump the
-    /// [`Epoch`](crate::changes::Epoch), a counter of changes, or the
-    /// [`Changes`](crate::changes::Changes) channel of the layers that wrap the server.
+    /// [`Epoch`](crate::changes::Epoch) of the layers that wrap the server, or report the change
+    /// through their [`Changes`](crate::changes::Changes).
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
         let answer = answer.into();
         self.with(|state| {
@@ -167,8 +167,8 @@ impl Server {
         self.with(|state| state.list_failure = Some(why));
     }
 
-    /// Makes requests for the tool list succeed again, after a call of
-    /// [`break_list`](Self::break_list).
+    /// Makes requests for the tool list succeed again, after [`break_list`](Self::break_list) has
+    /// made them fail.
     pub fn mend_list(&self) {
         self.with(|state| state.list_failure = None);
     }

@@ -105,7 +105,7 @@ fn owe(owed: &AtomicU64, amount: u64) {
 // === impl GuardBudgets ===
 
 impl GuardBudgets {
-    /// Creates a budget store that uses a guard.
+    /// Creates a budget store that keeps its budget in `guard`.
     #[must_use]
     pub fn new(guard: Arc<dyn BudgetGuard>) -> Self {
         Self(Arc::new(Shared {

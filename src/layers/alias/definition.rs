@@ -123,7 +123,7 @@ impl ToolAlias {
 // === impl ArgumentAlias ===
 
 impl ArgumentAlias {
-    /// Creates an alias for the argument `original` that does not change anything yet.
+    /// Creates an alias that leaves the argument unchanged, until a setter is called.
     pub fn new() -> Self {
         <Self as Default>::default()
     }
@@ -135,7 +135,7 @@ impl ArgumentAlias {
         self
     }
 
-    /// Sets the argument name that clients see and use.
+    /// Sets the name of the argument that clients see and use.
     pub fn rename(mut self, name: impl Into<String>) -> Self {
         self.rename = Some(name.into());
         self

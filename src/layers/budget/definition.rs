@@ -162,8 +162,8 @@ impl Budget {
         self.unit
     }
 
-    /// Returns the limit of the budget. Calls can spend this amount in total. Further calls must
-    /// wait for a [refill](Self::refill).
+    /// Returns the limit of the budget: the amount that calls can spend in total. Further calls are
+    /// rejected until a [refill](Self::refill).
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit

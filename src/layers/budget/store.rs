@@ -155,7 +155,7 @@ pub enum Denied {
 // === impl BudgetUsage ===
 
 impl BudgetUsage {
-    /// Creates the usage of a budget of which the amount `left` is available.
+    /// Creates the usage of a budget whose available amount is `left`.
     #[must_use]
     pub const fn new(left: u64) -> Self {
         Self { left, callers: None }

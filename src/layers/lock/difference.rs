@@ -55,7 +55,7 @@ impl Difference {
         &self.tool
     }
 
-    /// Returns `true` if the tool is missing from the first of the two compared locks.
+    /// Returns `true` if the tool is new: the first of the two compared locks does not contain it.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.locked.is_none()

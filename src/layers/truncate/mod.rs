@@ -200,9 +200,9 @@ impl TruncateLayer {
     /// request, or `None` if the caller is anonymous. A stored result can be read only by the
     /// caller whose tool call created it.
     ///
-    /// All callers for which the function returns `None` can read each other's results. If no
-    /// function is set, these are all callers. Even then, a caller can read a result only if it
-    /// knows the URI of the result, and URIs cannot be guessed.
+    /// Callers for which the function returns `None` can read each other's results. Without a
+    /// function, all callers can. In both cases, a caller can read a result only if it knows the
+    /// URI of the result, and URIs cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
