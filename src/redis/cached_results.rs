@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 ///
 /// The Redis key of a cached result is `PREFIX:cache:DIGEST`. The digest covers the tool's
 /// definition, its arguments and the caller. The value is the result as JSON, unencrypted. Redis
-/// deletes it when it expires. Results of more than 4 MiB are not stored.
+/// deletes it when it expires. Results of more than 4 MiB are not stored in Redis.
 ///
 /// While the Redis server is unavailable, tools are called as if no result was cached. After a
 /// failed request, the cache uses the server again when five seconds have passed.

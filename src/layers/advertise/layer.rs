@@ -13,9 +13,7 @@ use crate::{
 };
 
 /// Middleware that controls which tools of the wrapped service clients see. Created by
-/// [`AdvertiseLayer`].
-///
-/// `Advertise` is ready when the wrapped service is ready.
+/// [`AdvertiseLayer`]. `Advertise` is ready when the wrapped service is ready.
 pub type Advertise<S> = Informed<AdvertiseRule, S>;
 
 /// A layer that controls which tools clients see, and whether they see a list of tools or a search

@@ -41,7 +41,7 @@
 //! Hide an argument to fix or omit its value, but not to keep its name secret, because clients can
 //! find out the name. If a tool accepts undeclared arguments, the [`AliasLayer`] forwards unknown
 //! argument names, but rejects the names of hidden arguments and the original names of renamed
-//! arguments. A client that tries names can tell them apart.
+//! arguments. A client that tries names can distinguish them.
 //!
 //! # Input schemas
 //!

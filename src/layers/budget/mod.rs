@@ -131,7 +131,7 @@ use self::{
 };
 use crate::{message::Context, pattern::Patterns};
 
-/// Futures of the service in this module.
+/// The response future of the service in this module.
 pub mod future {
     pub use super::service::ResponseFuture;
 }

@@ -10,7 +10,7 @@ use rmcp::model::Tool;
 use super::{definition::Definition, difference::Difference};
 use crate::warnings::sanitize::Sanitized;
 
-/// The approved tool definitions of all backends.
+/// The tool definitions that an operator has approved, for all backends.
 ///
 /// A lock identifies a tool by the names of its backend and of the tool. With the feature `config`,
 /// a lock can be written to a file and read from it.

@@ -58,8 +58,8 @@
 //! A [`RedactLayer`] does not change prompts, resources that clients read, results of tasks,
 //! arguments of tool calls, and requests and notifications that a server sends during a tool call.
 //!
-//! - A redacted tool call never becomes a task. However, a client that knows the ID of another task
-//!   can fetch the result of this task with `tasks/get`.
+//! - If a redaction selects a tool, a call of the tool never becomes a task. However, a client that
+//!   knows the ID of another task can fetch the result of this task with `tasks/get`.
 //! - If a tool repeats a redacted value at another position in the structured content, the value is
 //!   not removed there unless a pointer selects that position.
 //! - A redacted result may violate the tool's output schema, which clients receive unchanged. For

@@ -1,5 +1,5 @@
-//! Creates tracing spans for requests, runs and branches, and propagates trace contexts to
-//! backends.
+//! Creates tracing spans for client requests, for runs of composites and for their branches, such
+//! as steps, and propagates trace contexts to backends.
 //!
 #![doc = include_str!("../../guide/links.md")]
 #![doc = include_str!("../../guide/observability.md")]

@@ -22,9 +22,7 @@ use crate::{
 };
 
 /// Middleware that creates a span for each request to the wrapped service. Created by
-/// [`TraceLayer`](super::TraceLayer).
-///
-/// `Trace` is ready when the wrapped service is ready.
+/// [`TraceLayer`](super::TraceLayer). `Trace` is ready when the wrapped service is ready.
 #[derive(Clone, Debug)]
 pub struct Trace<S> {
     inner: S,

@@ -8,10 +8,10 @@
 //!
 //! # How results are shortened
 //!
-//! - The layer shares the available bytes fairly among the parts of a result: small parts stay
-//!   whole, and the largest parts are cut first. The parts of a result are its structured content,
-//!   `content` and `_meta`. Each part divides its own bytes in the same way, among the branches of
-//!   a fan-out, content blocks, object members or array elements.
+//! - A [`TruncateLayer`] shares the available bytes fairly among the parts of a result: small parts
+//!   stay whole, and the largest parts are cut first. The parts of a result are its structured
+//!   content, `content` and `_meta`. Each part divides its own bytes in the same way, among the
+//!   branches of a fan-out, content blocks, object members or array elements.
 //! - An object keeps all its members if the minimum sizes of all members fit. Otherwise it keeps
 //!   only the first members that fit.
 //! - Arrays and `content` keep their first elements, and omit the others. In a list of many
