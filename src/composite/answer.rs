@@ -28,49 +28,53 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The `_meta` key for the trace of a run, which shows when each step ran and how it ended. A
-/// client requests the trace by setting this key to `true` in the `_meta` of its request. The
-/// result then contains the trace in its `_meta`, under the same key.
+/// The `_meta` key for the trace of a composite's run. The trace lists when each of the composite's
+/// tool calls and steps ran, and how it ended, for debugging. A client requests the trace by
+/// setting this key to `true` in the `_meta` of its `tools/call` request. The result of the call
+/// then contains the trace in its `_meta`, under the same key.
 ///
-/// The result of a failed run always contains the trace, except for a fan-out without a
-/// [`report`](super::FanOut::report). Other results contain it without being requested if the
-/// composite is defined with [`Trace::Always`].
+/// A result also contains the trace without being requested if the run of the composite failed, or
+/// if the composite is defined with [`Trace::Always`]. The exception is a failed fan-out whose
+/// [`report`](super::FanOut::report) is disabled: its result contains the trace only on request.
 ///
-/// The trace is an array with an object for each branch or step, in the order of their declaration.
-/// Each object has the following members:
-///
-/// - `step` and `status`: the id and the final status
+/// The trace is a JSON array with an object for each target of a fan-out, race or fallback, or for
+/// each step of a pipeline or workflow, in the order of their declaration. The members of the
+/// object are:
+/// - `step` and `status`: the id of the target or step, and its final status, such as `completed`
 /// - `started_ms` and `duration_ms`: the start and the duration in milliseconds, where the start is
 ///   relative to the start of the run
-/// - `tool`: the name of the tool, if it differs from `step`
+/// - `tool`: the name of the called tool, if it differs from `step`
 /// - `attempts`: the number of calls, if it is not 1
 /// - `error`: the error, if there is one
 /// - `meta`: the `_meta` that the tool returned, if any
 pub const TRACE: &str = "mcp-composite/trace";
 
-/// The `_meta` key for information about the limit that ended a run early. The `_meta` of a result
-/// contains this key only if a limit has ended the run.
+/// The `_meta` key for information about the limit that ended the run of a composite early, such as
+/// [`max_calls`](super::CompositeTool::max_calls). The `_meta` of a composite's result contains
+/// this key only if a limit has ended the run.
 ///
-/// The value is an object with the following members:
-///
+/// The value of the key `mcp-composite/limit` in a result is an object with these members:
 /// - `setting`: the name of the limit, for example `max_calls`
-/// - `limit`: the value of the limit
+/// - `limit`: the value of the limit, for example `100`
 /// - `of`: the name of the composite that defines the limit, if this is an outer composite that
 ///   called this one
-/// - `skipped`: the names of the branches, steps and loop elements (`step[3]`) that did not start
-/// - `refused`: the names of the branches and steps that failed because of the limit, if any
+/// - `skipped`: the names of the targets, steps and loop elements (`step[3]`) that did not start
+/// - `refused`: the names of the targets and steps that failed because of the limit, if any
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The `_meta` key for the step reports in the result of a failed pipeline or workflow. Step
-/// reports are stored under this key only if the composite advertises an output schema, because
-/// structured content with step reports would violate the schema. Without an output schema, the
-/// structured content contains the reports in its member `steps`.
+/// The `_meta` key for the reports about the steps of a failed pipeline or workflow. The result of
+/// a failed run contains the reports under this key only if the composite advertises an output
+/// schema, because structured content with reports would violate the schema. Without an output
+/// schema, the structured content contains the reports in its member `steps`.
 ///
-/// The value is an object with one member for each step. The member's name is the id of the step.
-/// Its value is an object with the step's `status` and, if present, its `output` and `error`. If an
-/// output is too large, `truncated` is `true`, and `output` contains only the beginning of the
-/// output as text. If a loop's output is too large, members such as `item` are removed from its
-/// elements first. If no part of an output fits, `output` is missing.
+/// The value of the key `mcp-composite/steps` is an object with one member for each step of the
+/// composite. The member's name is the id of the step. The member's value is a report: an object
+/// with the step's `status` and, if present, its `output` and `error`.
+///
+/// If the output of a step is too large for the report, the report contains only the beginning of
+/// the output as text, and its member `truncated` is `true`. If the output of a loop is too large,
+/// members such as `item` are removed from its elements first. If no part of the output fits,
+/// `output` is missing.
 pub const STEPS: &str = step_output::STEPS;
 
 /// Determines which data about completed steps the result of a failed pipeline or workflow

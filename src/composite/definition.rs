@@ -21,9 +21,9 @@ pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The definition of a composite tool, which is a tool that calls other tools.
 ///
-/// A definition is only data, and is not checked when it is created. When a
-/// [`CompositeLayer`](super::CompositeLayer) is built from definitions, it reports all errors in
-/// them at once.
+/// A `CompositeTool` is plain data, and creating one never fails. A
+/// [`CompositeLayer`](super::CompositeLayer), which adds composite tools to a server, checks its
+/// definitions when it is built, and reports all errors in them at once.
 ///
 /// # Examples
 ///
@@ -63,43 +63,45 @@ pub struct CompositeTool {
     pub(crate) variables: Variables,
 }
 
-/// Determines what a composite returns if its run reaches a limit, such as
-/// [`CompositeTool::max_calls`], and therefore ends early.
+/// Determines what a composite tool returns if its run ends early because it reaches a limit, such
+/// as [`CompositeTool::max_calls`].
 ///
-/// See [what a run may use](crate::composite#what-a-run-may-use) for a description of the limits.
+/// The module docs list [the limits of a run](crate::composite#what-a-run-may-use).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLimit {
-    /// Returns the partial result, with a text that names the limit. The partial result is an error
-    /// (`isError`) if no branch or step has completed, or if a required branch or step has failed
-    /// for another reason than the limit.
+    /// Returns the results of the tool calls that completed before the composite reached the limit,
+    /// with a text that names the limit. The result is an error (`isError`) if no call or step has
+    /// completed, or if one that is required has failed for another reason than the limit.
     #[default]
     Partial,
-    /// Returns an error result (`isError`) that names the limit. Like the result of any failed run,
-    /// it also reports the outcomes of the branches or the completed steps.
+    /// Returns an error result (`isError`) that names the limit. Like the result of any failed run
+    /// of the composite, it also reports the outcomes of the branches or the completed steps.
     Fail,
 }
 
-/// Determines when a composite adds a trace of its run to the result. The trace lists the times and
-/// attempts of each branch or step, for debugging. It is in the `_meta` of the result, under the
-/// key [`TRACE`](super::TRACE).
+/// Determines when the result of a composite tool contains a trace of its run. The trace lists the
+/// times and attempts of each tool call or step, for debugging. It is in the `_meta` of the result,
+/// under the key [`TRACE`](super::TRACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trace {
-    /// The result contains the trace if the run fails, or if the request asks for it by setting
-    /// [`TRACE`](super::TRACE) to `true` in its `_meta`. The result of a failed fan-out without a
-    /// [`report`](FanOut::report) contains the trace only if the request asks for it.
+    /// The result contains the trace if the run of the composite fails, or if the client's request
+    /// sets [`TRACE`](super::TRACE) to `true` in its `_meta`. The exception is a failed fan-out
+    /// whose [`report`](FanOut::report) is disabled: its result contains the trace only if the
+    /// client requests it.
     #[default]
     OnRequest,
-    /// Every result contains the trace.
+    /// Every result of the composite contains the trace.
     Always,
 }
 
 // === impl CompositeTool ===
 
 impl CompositeTool {
-    /// Defines a tool that calls other tools according to a strategy: a [`FanOut`],
-    /// [`Race`](super::Race), [`Fallback`](super::Fallback), [`Pipeline`] or [`Workflow`].
+    /// Defines a tool that calls other tools. `strategy` determines which tools are called and
+    /// when: it is a [`FanOut`], [`Race`](super::Race), [`Fallback`](super::Fallback), [`Pipeline`]
+    /// or [`Workflow`].
     pub fn new(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -143,8 +145,8 @@ impl CompositeTool {
     }
 
     /// Defines a tool that runs steps in parallel where possible, with the default settings of a
-    /// [`Workflow`]. Each step starts as soon as all steps that it refers to or [depends
-    /// on](Step::depends_on) have finished.
+    /// [`Workflow`]. Each [`Step`] starts as soon as all steps whose outputs it uses, and all steps
+    /// on which it [depends](Step::depends_on), have finished.
     pub fn workflow(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -199,18 +201,17 @@ impl CompositeTool {
     }
 
     /// Sets the output schema of the tool, which describes the structured content of its results.
-    /// The default depends on the strategy:
-    ///
-    /// - For a fan-out, the default is the schema of the structured report.
+    /// The default depends on the strategy of the composite:
+    /// - For a fan-out, the default is the schema of the report about its targets.
     /// - For a pipeline or workflow, the default is the schema of the [`output`](Workflow::output)
     ///   block. Without an output block, it is the output schema of the last step's tool.
     /// - For a race or fallback, the default is the output schema of the targets' tools, if all of
     ///   these tools have the same output schema.
     ///
-    /// If a result does not match the output schema, the composite returns an error instead. The
-    /// schema must therefore describe the structured content of every possible result: the report
-    /// of a fan-out, the result of a pipeline's last step, or the result of each target that may
-    /// win a race.
+    /// If a result of the composite does not match the output schema, the client receives an error
+    /// instead. The schema must therefore describe the structured content of every possible result:
+    /// the report of a fan-out, the result of a pipeline's last step, or the result of each target
+    /// that may win a race.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);
@@ -220,35 +221,38 @@ impl CompositeTool {
     /// Sets the annotations of the tool, which describe its effects. Annotations that are not set
     /// are derived from the annotations of the tools that the composite calls.
     ///
-    /// An annotation is ignored if it claims more safety than the called tools provide, for example
-    /// `readOnlyHint` although a called tool is not read-only. In this case, a warning is logged.
+    /// If an annotation claims more safety than the tools that the composite calls provide, the
+    /// annotation is ignored, and a warning is logged. An example is `readOnlyHint` on a composite
+    /// that calls a tool which is not read-only.
     #[must_use]
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = annotations;
         self
     }
 
-    /// Sets the timeout of a run. Defaults to 30 minutes.
+    /// Sets the timeout of a run: the maximum duration of one call of this tool. Defaults to 30
+    /// minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the maximum number of tool calls in a run. By default, only the
-    /// [`CallLimits`](super::CallLimits) of the layer bound this number.
+    /// Sets the maximum number of tool calls that one call of this composite can make. Each attempt
+    /// of a step and each element of a loop counts as one call. By default, only the
+    /// [`CallLimits`](super::CallLimits) of the layer bound this number. A run that reaches the
+    /// maximum [ends early](crate::composite#what-a-run-may-use).
     ///
-    /// Each attempt of a step and each element of a loop counts as one call. A call of a nested
-    /// composite counts as one call, in addition to the calls that the nested composite makes. See
-    /// [what a run may use](crate::composite#what-a-run-may-use).
+    /// If this composite calls another composite, this counts as one call. The calls that the other
+    /// composite makes are counted in addition.
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.limits.max_calls = Some(calls);
         self
     }
 
-    /// Sets the maximum total size in bytes of the tool results that a run may receive. Texts,
-    /// binary data and JSON values count toward the size. By default, only the
+    /// Sets the maximum total size, in bytes, of the tool results that one call of this composite
+    /// can receive. Texts, binary data and JSON values count toward the size. By default, only the
     /// [`CallLimits`](super::CallLimits) of the layer limit the size.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
@@ -256,28 +260,28 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the maximum total cost of the tool calls that a run may make. The cost of a call is
-    /// determined by a [`BudgetLayer`](crate::budget::BudgetLayer), which must be placed between
-    /// the composites and the tools. Without a budget layer, calls cost nothing. By default, the
-    /// cost is unlimited.
+    /// Sets the maximum total cost of the tool calls that one call of this composite can make. A
+    /// [`BudgetLayer`](crate::budget::BudgetLayer) between the composites and the tools determines
+    /// the cost of each tool call. Without a budget layer, calls cost nothing. By default, the cost
+    /// is unlimited.
     #[must_use]
     pub const fn max_cost(mut self, cost: u64) -> Self {
         self.limits.max_cost = Some(cost);
         self
     }
 
-    /// Sets the result that the composite returns if a run ends early because it reaches
+    /// Sets the result that the composite returns if it ends early because it reaches
     /// [`max_calls`](Self::max_calls), [`max_result_bytes`](Self::max_result_bytes) or
-    /// [`max_cost`](Self::max_cost). The setting also applies if the run is nested in another
-    /// composite and reaches a limit of the outer composite. Defaults to [`OnLimit::Partial`].
+    /// [`max_cost`](Self::max_cost). If another composite has called this one, the setting also
+    /// applies when a limit of the outer composite is reached. Defaults to [`OnLimit::Partial`].
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = on_limit;
         self
     }
 
-    /// Sets when the `_meta` of a result contains the trace of the run. The trace lists the times
-    /// and attempts of each branch or step. Defaults to [`Trace::OnRequest`].
+    /// Sets when the result of the tool contains a trace of its run in `_meta`. The trace lists the
+    /// times and attempts of each tool call or step. Defaults to [`Trace::OnRequest`].
     ///
     /// # Examples
     ///
@@ -308,21 +312,21 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the variables that expressions can refer to, such as `$vars.team`. Defaults to none.
-    ///
-    /// A suspended run can be resumed with other values: it continues with these.
+    /// Sets the variables: named constants to which expressions in this definition can refer, such
+    /// as `$vars.team`. Defaults to no variables. If a layer with changed variables resumes a run
+    /// that was suspended for a question, the run continues with the changed values.
     #[must_use]
     pub fn variables(mut self, variables: Variables) -> Self {
         self.variables = variables;
         self
     }
 
-    /// Sets whether each string that begins with `$` must be a valid reference to an existing
-    /// value. Defaults to `true`.
+    /// Sets whether each string in the definition that begins with `$` must be a valid reference to
+    /// an existing value, such as `$input.query`. Defaults to `true`.
     ///
-    /// If `false`, a string that begins with `$` but is not a known reference is used literally,
-    /// for example `$5 off`. A reference to a missing value is omitted, as if it ended in `?`.
-    /// Templates are not affected by this setting.
+    /// If set to `false`, a string that begins with `$` but is not a known reference is used
+    /// literally, for example `$5 off`. A reference to a missing value is omitted, as if it ended
+    /// in `?`. This setting does not affect templates, such as `{{ input.query }}`.
     #[must_use]
     pub const fn strict(mut self, strict: bool) -> Self {
         self.strict = strict;

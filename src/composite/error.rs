@@ -6,14 +6,14 @@ use super::form_error::FormError;
 pub use crate::expr::PathSegment as Segment;
 use crate::{expr::ExpressionError, names::is_plain, suggest::DidYouMean};
 
-/// All errors that were found when a set of composite definitions was compiled.
+/// All errors that were found in the composite definitions of a layer when the layer was built.
 ///
-/// The `Display` implementation prints one error per line.
+/// The `Display` implementation of `DefinitionErrors` prints one error per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionErrors(Vec<DefinitionError>);
 
-/// An error in a composite definition. Contains the path of the invalid setting within the
-/// definitions.
+/// An error in the definition of a composite tool. Contains the [path](Self::path) of the invalid
+/// setting and the [kind](Self::kind) of the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionError {
     composite: String,
@@ -43,8 +43,8 @@ pub enum DefinitionErrorKind {
         /// Empty if no separator is configured.
         separator: String,
     },
-    /// The separator between name parts is empty, too long, or contains characters other than
-    /// visible ASCII.
+    /// The separator that is allowed in the names of composites, such as `/`, is empty, too long,
+    /// or contains characters other than visible ASCII.
     #[error(
         "illegal separator {separator:?}: expected 1 to {max} visible ASCII characters, such as `/`"
     )]
@@ -60,10 +60,10 @@ pub enum DefinitionErrorKind {
         /// The name that both composites have.
         name: String,
     },
-    /// A composite has no targets.
+    /// A fan-out, race or fallback has no targets, so there is no tool for it to call.
     #[error("no targets: expected at least one tool to call")]
     NoTargets,
-    /// A composite has too many targets.
+    /// A fan-out, race or fallback has too many targets.
     #[error("{count} targets: expected at most {max}")]
     TooManyTargets {
         /// The number of targets in the definition.
@@ -82,7 +82,7 @@ pub enum DefinitionErrorKind {
         /// The maximum number of steps.
         max: usize,
     },
-    /// All steps are finally steps.
+    /// All steps of a pipeline or workflow are finally steps, which run after the other steps.
     #[error("no steps: expected at least one that is not a `finally` step")]
     OnlyFinally,
     /// A step of a pipeline follows a finally step.
@@ -91,13 +91,14 @@ pub enum DefinitionErrorKind {
         /// The finally step.
         finally: String,
     },
-    /// A step needs a finally step, which runs after it.
+    /// A step depends on a finally step or refers to its output, although finally steps run after
+    /// all other steps.
     #[error("`{finally}` is a `finally` step, which runs after this step")]
     NeedsFinally {
         /// The finally step.
         finally: String,
     },
-    /// A switch has no cases.
+    /// A [`Switch`](super::Switch) step has no cases, so there is no tool call to choose.
     #[error("no cases: expected at least one")]
     NoCases,
     /// A number in a definition is out of bounds.
@@ -127,14 +128,13 @@ pub enum DefinitionErrorKind {
         /// message.
         near: Option<String>,
     },
-    /// Steps depend on each other in a cycle.
+    /// The steps of a workflow depend on each other in a cycle, so none of them could start.
     #[error("a cycle of steps: {}", Chain(steps))]
     StepCycle {
         /// The ids of the steps in the cycle. The first id is repeated at the end.
         steps: Vec<String>,
     },
-    /// The loop setting `item_var`, the name with which references access the current element, is
-    /// not a legal variable name.
+    /// The name that a loop sets for its current element (`item_var`) is not a legal variable name.
     #[error(
         "illegal item_var {name:?}: expected letters, digits and `_`, no digit first, and no \
          reserved word"
@@ -143,7 +143,8 @@ pub enum DefinitionErrorKind {
         /// The illegal variable name.
         name: String,
     },
-    /// A reference in a repeated call to the previous iteration, which the first iteration lacks.
+    /// A repeated call refers to the output of the previous iteration (`$last`), which is absent in
+    /// the first iteration. The reference must be optional (`$last?`) or have a default.
     #[error("`{reference}` is absent in the first iteration: write `{near}`")]
     AbsentLast {
         /// The reference as written.
@@ -151,7 +152,8 @@ pub enum DefinitionErrorKind {
         /// The reference with a fallback, as a suggestion.
         near: String,
     },
-    /// The factor of a growing delay is out of bounds.
+    /// The factor by which the delay between the iterations of a [`Repeat`](super::Repeat) grows is
+    /// out of bounds.
     #[error("`backoff` is {factor}: expected a factor from 1 to {max}")]
     Backoff {
         /// The factor.
@@ -160,8 +162,7 @@ pub enum DefinitionErrorKind {
         max: u32,
     },
     /// A reference uses the output of a step that may be skipped or may fail, and the referenced
-    /// value would then be missing. Either the step has no default results, or they do not contain
-    /// the value.
+    /// value would then be missing. The step needs default results that contain the value.
     #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
     NoDefault {
         /// The id of the referenced step, which may be skipped or fail.
@@ -184,7 +185,7 @@ pub enum DefinitionErrorKind {
         /// the error message.
         near: Option<String>,
     },
-    /// An output block has no properties.
+    /// An output block, which builds the result of a pipeline or workflow, has no properties.
     #[error("no properties: expected at least one")]
     NoProperties,
     /// Two properties of an output block have the same name.
@@ -227,7 +228,8 @@ pub enum DefinitionErrorKind {
         /// The id that both targets have.
         id: String,
     },
-    /// The content of an output contains the blocks of a step twice.
+    /// An output block lists a step twice among the steps whose content blocks it adds to the
+    /// result.
     #[error("duplicate step `{step}`")]
     DuplicateContent {
         /// The id of the step.
@@ -255,8 +257,8 @@ pub enum DefinitionErrorKind {
         /// The key of the number or duration.
         key: &'static str,
     },
-    /// A step sets default results that can never be used. Default results are only used if the
-    /// step may be skipped, or if the run continues after the step has failed.
+    /// A step sets default results that can never be used. Default results replace the output of a
+    /// step that is skipped, or that fails while the run continues.
     #[error(
         "`default_results` are never used: the step cannot be skipped, and if it fails, so does the run"
     )]
@@ -270,14 +272,15 @@ pub enum DefinitionErrorKind {
         /// The reason why the schema cannot be used.
         reason: String,
     },
-    /// A reference or template cannot be parsed or refers to an unknown value.
+    /// A reference or template in the definition cannot be parsed or refers to an unknown value.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
-    /// The form of an elicitation step is invalid, so clients could not display it to the user.
+    /// The form of an [`Elicitation`](super::Elicitation) step, which asks the user a question, is
+    /// invalid, so clients could not display it.
     #[error(transparent)]
     Form(#[from] FormError),
     /// A reference uses a field that only tool results have, such as `content`, but the referenced
-    /// step has no tool result. This is the case for loops and elicitation steps.
+    /// step has no tool result, for example because it is a loop or asks the user a question.
     #[error("step `{step}` has no `{field}`, which only the result of one tool has: use `{near}`")]
     NoToolResult {
         /// The id of the referenced step.
@@ -287,8 +290,8 @@ pub enum DefinitionErrorKind {
         /// A reference to the output of the step. Suggested in the error message as a replacement.
         near: String,
     },
-    /// A reference uses the output of a stop step. No step could use this output, because a stop
-    /// step ends the run.
+    /// A reference uses the output of a [`Stop`](super::Stop) step. No other step can use this
+    /// output, because a stop step ends the run.
     #[error("step `{step}` ends the run, so no other step can use its `{field}`")]
     OutputOfStop {
         /// The id of the stop step.
@@ -296,14 +299,15 @@ pub enum DefinitionErrorKind {
         /// The name of the referenced field, such as `output`.
         field: &'static str,
     },
-    /// A stop step ends the run successfully with a text message. This is not allowed in a
-    /// composite with an output schema, because its results must have structured content.
+    /// A [`Stop`](super::Stop) step ends the run successfully with a text message, but the
+    /// composite has an output schema, so its results must have structured content.
     #[error(
         "a composite with an output schema must return structured content: use `output` instead, \
          or set `is_error = true`"
     )]
     StopWithoutOutput,
-    /// A step never starts, because it waits for a stop step that always ends the run.
+    /// A step never starts, because it waits for a [`Stop`](super::Stop) step that always ends the
+    /// run.
     #[error(
         "the step never starts: it waits for step `{stop}`, which always ends the run; give \
          `{stop}` a `condition`"
@@ -365,7 +369,7 @@ impl DefinitionErrors {
         Self(errors)
     }
 
-    /// Iterates over the errors, in the order of the definitions.
+    /// Iterates over the errors, in the order of the composite definitions in which they occur.
     pub fn iter(&self) -> std::slice::Iter<'_, DefinitionError> {
         self.0.iter()
     }
@@ -421,17 +425,16 @@ impl DefinitionError {
         &self.composite
     }
 
-    /// Returns the path of the error in the list of definitions. The first segment is the index of
-    /// the composite. The other segments are the keys that the setting has in a TOML configuration
-    /// file, where each target is written as a table.
-    ///
-    /// The path is empty if the error does not belong to a single composite.
+    /// Returns the path of the invalid setting in the list of definitions. The first segment is the
+    /// index of the composite. The other segments are the keys that the setting has in a TOML
+    /// configuration file, where each target is written as a table. The path is empty if the error
+    /// does not belong to a single composite.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path
     }
 
-    /// Returns the kind of the error.
+    /// Returns the kind of the error, with its details.
     #[must_use]
     pub const fn kind(&self) -> &DefinitionErrorKind {
         &self.kind

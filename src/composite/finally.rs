@@ -5,11 +5,12 @@ use std::time::Duration;
 /// The default time for the finally steps of a run.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// The settings of a finally step, which runs after all other steps whatever the outcome of the
-/// run: success, failure, timeout, a limit, a question that the user declined, or a
+/// The settings of a finally step. A finally step of a pipeline or workflow runs after all other
+/// steps, for example to delete a temporary branch. It runs whatever the outcome of the run is:
+/// success, failure, timeout, a limit, a question that the user declined, or a
 /// [`Stop`](super::Stop).
 ///
-/// See [`Step::finally`](super::Step::finally).
+/// To make a step a finally step, pass the settings to [`Step::finally`](super::Step::finally).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finally {
     pub(crate) grace: Duration,
@@ -19,31 +20,34 @@ pub struct Finally {
 // === impl Finally ===
 
 impl Finally {
-    /// Creates the default settings.
+    /// Creates the default settings: the step has 30 seconds, and does not run if the call of the
+    /// composite is cancelled.
     #[must_use]
     pub const fn new() -> Self {
         Self { grace: GRACE, on_cancel: false }
     }
 
-    /// Sets the time that the finally steps of the run have, from the end of the other steps.
-    /// Defaults to 30 seconds. If several finally steps set a time, the longest one applies to all.
+    /// Sets the maximum total duration of the finally steps of a run, measured from the end of the
+    /// other steps. Defaults to 30 seconds. If several finally steps set a duration, the longest
+    /// one applies to all of them.
     #[must_use]
     pub const fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets whether the step also runs if the call of the composite is cancelled: by the client, by
-    /// a lost connection, by the end of an outer run, or by dropping the future of the call.
-    /// Defaults to `false`.
+    /// Sets whether the finally step also runs if the call of the composite is cancelled. The call
+    /// is cancelled by the client, by a lost connection, by the end of an outer run, or by dropping
+    /// the future of the call. Defaults to `false`.
     ///
-    /// A cancelled call has no task any more, so these steps run in a Tokio task of their own,
-    /// without a connection to the client. They cannot ask the user, and their results are only
-    /// logged and [observed](crate::observe). The task ends after the [grace](Self::grace) period.
-    /// See [`CancelledRuns`](super::CancelledRuns) for how to wait for it before the process ends.
+    /// If the call is cancelled, its finally steps run in a separate Tokio task, without a
+    /// connection to the client. They cannot ask the user questions. Their results are only logged
+    /// and reported to [observers](crate::observe). The task ends after the [grace](Self::grace)
+    /// period at the latest. [`CancelledRuns::finished`](super::CancelledRuns::finished) waits for
+    /// such tasks before the process ends.
     ///
-    /// Nothing runs if the call had not started its first step yet, or if the run was waiting for
-    /// the user's answer.
+    /// A call that is cancelled before its first step has started, or while it waits for the user's
+    /// answer to a question, ends without running its finally steps.
     #[must_use]
     pub const fn on_cancel(mut self, on_cancel: bool) -> Self {
         self.on_cancel = on_cancel;

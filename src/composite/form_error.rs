@@ -10,7 +10,7 @@ use crate::{expr::kind, suggest::DidYouMean};
 pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
 /// An error in the form of an [`Elicitation`](super::Elicitation), which is a step that asks the
-/// user a question.
+/// user a question. The form is a JSON Schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
@@ -25,7 +25,7 @@ pub enum FormError {
         /// The type that is expected.
         expected: &'static str,
     },
-    /// The schema contains an unknown keyword.
+    /// The schema of the form contains an unknown keyword.
     #[error("unknown keyword `{keyword}` of {of}{}", Instead { near: near.as_deref(), expected })]
     UnknownKeyword {
         /// The unknown keyword.
@@ -38,7 +38,7 @@ pub enum FormError {
         /// The keywords that are allowed in this kind of schema.
         expected: Vec<&'static str>,
     },
-    /// A required keyword is missing.
+    /// A keyword that is required in the schema of a form is missing.
     #[error("missing `{keyword}`: {of} needs it")]
     MissingKeyword {
         /// The missing keyword.
@@ -67,16 +67,17 @@ pub enum FormError {
         /// message.
         near: Option<String>,
     },
-    /// A choice has no options.
+    /// A property for which the user selects a value (`enum` or `oneOf`) has no options.
     #[error("no choices: expected at least one")]
     NoChoices,
-    /// Two options of a choice are equal.
+    /// Two options among which the user chooses are equal.
     #[error("duplicate choice `{choice}`")]
     DuplicateChoice {
         /// The option that occurs twice.
         choice: String,
     },
-    /// The list of display names of a choice is longer or shorter than the list of its options.
+    /// The list of display names (`enumNames`) is longer or shorter than the list of options
+    /// (`enum`) among which the user chooses.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
         /// The number of display names.
@@ -84,7 +85,7 @@ pub enum FormError {
         /// The number of options of the choice.
         choices: usize,
     },
-    /// The lower bound of a property exceeds its upper bound.
+    /// The lower bound of a property of the form exceeds its upper bound.
     #[error("`{low}` is more than `{high}`")]
     Bounds {
         /// The keyword of the lower bound.
@@ -92,15 +93,15 @@ pub enum FormError {
         /// The keyword of the upper bound.
         high: &'static str,
     },
-    /// The default value of a property does not match the schema of the property.
+    /// The default value of a property of the form does not match the schema of the property.
     #[error("the default does not fit: {reason}")]
     Default {
         /// The reason why the default is not valid.
         reason: String,
     },
-    /// A reference or template is used where the schema must be constant. Only the texts that
-    /// clients display to the user, such as `title`, choices and defaults may contain references
-    /// and templates.
+    /// A reference or template, such as `$input.name`, is used in a part of the form's schema that
+    /// must be constant. References and templates are allowed only in titles, descriptions, options
+    /// and defaults.
     #[error(
         "it must be constant: expected references and templates in `title`, `description`, `enum`, `default` and the names of choices, and `$$` for a literal `$`"
     )]
@@ -113,7 +114,7 @@ pub enum FormError {
         /// The maximum number of properties.
         max: usize,
     },
-    /// The JSON of the schema is too large.
+    /// The JSON of the form's schema is too large.
     #[error("{bytes} bytes of JSON: expected at most {max}")]
     TooLarge {
         /// The size of the schema in bytes.
@@ -121,7 +122,8 @@ pub enum FormError {
         /// The maximum size of the schema in bytes.
         max: usize,
     },
-    /// The schema cannot be sent to clients, for example because it is not a valid JSON Schema.
+    /// The schema of the form cannot be sent to clients, for example because it is not a valid JSON
+    /// Schema.
     #[error("it cannot be sent to clients: {reason}")]
     Unusable {
         /// The reason why the schema cannot be sent.

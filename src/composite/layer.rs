@@ -22,10 +22,11 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Layer that adds composite tools to a service.
+/// Tower layer that adds composite tools, which are tools that call other tools, to a service that
+/// answers MCP requests.
 ///
-/// See the [module docs](crate::composite) for a description and an example. A layer without
-/// composites does not change the service.
+/// The [module docs](crate::composite) describe composites and have an example. A `CompositeLayer`
+/// without composites does not change the behavior of the service.
 ///
 /// # Panics
 ///
@@ -52,16 +53,15 @@ pub struct CompositeLayer {
 impl CompositeLayer {
     /// Creates a layer from the definitions of composites.
     ///
-    /// The layer does not check in advance whether the tools that composites call exist, because
-    /// the available tools may change later. While a required tool of a composite does not exist,
-    /// the composite is not listed, and a log message names the missing tool.
+    /// The tools that composites call may appear or disappear later, so `new` does not check
+    /// whether they exist. While a required tool of a composite does not exist, the composite is
+    /// not listed, and a log message names the missing tool.
     ///
     /// # Errors
     ///
-    /// Returns all errors in the definitions at once. Examples are an illegal or duplicate name, a
-    /// composite with too many targets, a reference that cannot be parsed, a quorum that cannot be
-    /// reached, a key that has no effect, an invalid schema, and composites that call each other in
-    /// a cycle or are nested too deep.
+    /// Returns all errors in the composite definitions at once. Examples are an illegal or
+    /// duplicate name, a composite with too many targets, a reference that cannot be parsed, an
+    /// invalid schema, and composites that call each other in a cycle or are nested too deep.
     pub fn new(
         composites: impl IntoIterator<Item = CompositeTool>,
     ) -> Result<Self, DefinitionErrors> {
@@ -72,9 +72,9 @@ impl CompositeLayer {
     /// the names of composites. An example is the `/` that a router puts between the name of a
     /// server and the name of its tool.
     ///
-    /// A separator may contain a character that MCP does not allow in tool names, such as `/`. In
-    /// this case, the parts of a name before and after the separator must begin and end with an
-    /// allowed character: `all/` and `all//search` are illegal.
+    /// If `separator` contains a character that MCP does not allow in tool names, such as `/`, the
+    /// parts of a name before and after it must begin and end with an allowed character. For
+    /// example, `all/search` is legal, but `all/` and `all//search` are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
@@ -109,8 +109,9 @@ impl CompositeLayer {
         self.program.composites.iter().map(|composite| &*composite.name)
     }
 
-    /// Sets the resource limits of a single composite call. If a composite calls other composites,
-    /// their tool calls count toward the limits of the outermost call.
+    /// Sets the resource limits of a single call of a composite, such as the maximum number of tool
+    /// calls. If a composite calls other composites, their tool calls count toward the limits of
+    /// the outermost call.
     #[must_use]
     pub const fn limits(mut self, limits: CallLimits) -> Self {
         self.limits = limits;
@@ -118,53 +119,53 @@ impl CompositeLayer {
     }
 
     /// Sets the heartbeat interval. A heartbeat is a progress notification that names the running
-    /// steps. It is sent if the run has reported no other progress during this interval. Only
-    /// clients that sent a progress token receive heartbeats. Defaults to 15 seconds. Zero disables
+    /// steps of a composite. It is sent if the run has reported no other progress during this
+    /// interval, and if the client sent a progress token. Defaults to 15 seconds. Zero disables
     /// heartbeats.
     ///
-    /// Heartbeats prevent a client from timing out during a long call, if it restarts its timeout
-    /// whenever it receives a progress notification.
+    /// Heartbeats prevent timeouts during a long call of a composite if the client restarts its
+    /// timeout whenever it receives a progress notification.
     #[must_use]
     pub const fn heartbeat(mut self, every: Duration) -> Self {
         self.heartbeat = every;
         self
     }
 
-    /// Returns warnings about composites that do not match the current tools. A warning is added if
-    /// a tool is missing, if arguments do not match the input schema of their tool, or if a
-    /// composite's annotations claim more safety than the called tools provide.
+    /// Returns warnings about composites that do not match the current tools of the inner service.
+    /// Reasons for a warning are a missing tool, arguments that do not match the input schema of
+    /// their tool, and annotations of a composite that claim more safety than its tools provide.
     ///
-    /// Composites are checked whenever tools are listed. Each warning is logged once. A warning
-    /// about a missing tool remains in the list even if the tool appears later. At most 1000
-    /// warnings are kept.
+    /// The layer checks its composites whenever tools are listed, and logs each warning once. A
+    /// warning about a missing tool remains in the list even if the tool appears later. The layer
+    /// keeps at most 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()
     }
 
-    /// Returns remarks on definitions that are valid but probably not intended. Examples are a loop
-    /// that may take longer than the timeout of its run, an output property without a description,
-    /// a question that asks for a secret, and a reference to an answer that the user may not give.
+    /// Returns remarks: texts about composite definitions that are valid but probably not intended.
+    /// Examples are a loop that may take longer than the timeout of its run, an output property
+    /// without a description, a question that asks for a secret, and a reference to an answer that
+    /// the user may not give.
     ///
-    /// After the tools have been listed, there are also remarks about runs that may be too large to
-    /// be suspended. A run is suspended while it waits for the answer to a question. If its state
-    /// is too large to be stored, the run fails at the question, although an earlier step may
-    /// already have changed something. There is a remark about a composite if it meets all of these
-    /// conditions:
-    ///
+    /// After the tools have been listed, there is also a remark about each composite whose run may
+    /// fail because its state is too large. A run stores its state while it waits for the answer to
+    /// a question. If the state exceeds the maximum size of the [store](Self::state), the run fails
+    /// at the question, although an earlier step may already have changed something. A composite
+    /// has this remark if it meets all of these conditions:
     /// - A step that is not read-only runs before a question.
     /// - The output of this step, or of a step that may finish later, must be stored until the
     ///   question is answered.
-    /// - The maximum state size of the [store](Self::state) is smaller than `max_result_bytes`, the
-    ///   maximum total size of the tool results.
+    /// - The maximum state size of the store is smaller than `max_result_bytes`, the maximum total
+    ///   size of the tool results.
     ///
-    /// If a run is already known to be too large before its first step that is not read-only, the
-    /// run is rejected at this point, so that nothing is changed.
+    /// If the state of a run is already known to be too large before the first step that is not
+    /// read-only, the layer rejects the run before this step, so nothing is changed.
     ///
     /// There is also a remark about each step that may call a destructive tool before the user has
-    /// answered a question, although other steps wait for this answer. A tool is destructive if its
-    /// annotations say so. A tool without such annotations is treated as destructive only if
-    /// another step calls the same tool after a question whose form is empty or contains only
+    /// answered a question that other steps wait for. A tool is destructive if its annotations say
+    /// so. A tool without annotations is treated as destructive only if another step calls the same
+    /// tool after a question for approval, which is a question whose form is empty or contains only
     /// booleans.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
@@ -179,9 +180,9 @@ impl CompositeLayer {
         self.approved_tools.remarks(is_callable)
     }
 
-    /// Checks that the composites use labeled data only as the policy allows, before they run.
-    /// Returns all violations. If there are none, then in each run that completes:
-    ///
+    /// Checks, before any run, that composites use private and untrusted data only as `policy`
+    /// allows. The policy labels tools; see [`FlowPolicy`](super::FlowPolicy). Returns all
+    /// violations. If there are none, then each run that completes has these properties:
     /// - The arguments of [egress](super::FlowLabel::Egress) tools, and whether they are called, do
     ///   not depend on the results of [private](super::FlowLabel::Private) tools or on secret
     ///   variables.
@@ -189,12 +190,14 @@ impl CompositeLayer {
     ///   and the collections of loops do not depend on the results of
     ///   [untrusted](super::FlowLabel::Untrusted) tools.
     ///
-    /// A step can use such data if its definition [allows](super::Step::allow_flow) it, or if a
-    /// person has approved the value: the step waits for a question whose message contains the
-    /// value unchanged, that is always asked, and that ends the run if it is not accepted. The
-    /// outputs of such a step keep their labels.
+    /// There are two exceptions in which a step can use private or untrusted data that the policy
+    /// forbids. Either the definition of the step [allows](super::Step::allow_flow) it, or a person
+    /// approves the value: the step waits for a question that is always asked, whose message
+    /// contains the value unchanged, and that ends the run unless the person accepts. The outputs
+    /// of the step keep the labels of the data.
     ///
-    /// The arguments of a composite are not labeled, unless another composite calls it. See the
+    /// The check treats the arguments with which a client calls a composite as unlabeled. If
+    /// another composite calls it, the arguments have the labels of their data. See the
     /// [guide](crate::guide::flow) for the exact rules and their limits.
     #[must_use]
     pub fn check_flow(&self, policy: &FlowPolicy) -> Vec<FlowViolation> {
@@ -214,10 +217,10 @@ impl CompositeLayer {
         flow::check(&self.program, &|tool| policy.labels(&original(tool)))
     }
 
-    /// Sets the policy for the flow of data through composites. Whenever tools are listed, the
-    /// composites are [checked](Self::check_flow). A composite that violates the policy is not
-    /// listed and cannot run, and there is a [warning](Self::warnings). By default, all flows are
-    /// allowed.
+    /// Sets the policy that restricts how data flows between the tools that composites call.
+    /// Whenever tools are listed, the layer [checks](Self::check_flow) its composites. A composite
+    /// that violates the policy is not listed and cannot run, and there is a
+    /// [warning](Self::warnings) about it. By default, all flows are allowed.
     #[must_use]
     pub fn flow(self, policy: FlowPolicy) -> Self {
         self.flow_of(policy, |tool| tool.to_owned())
@@ -242,8 +245,8 @@ impl CompositeLayer {
         self
     }
 
-    /// Returns a flowchart of a composite, including all composites that it calls; see
-    /// [`mermaid`](crate::mermaid).
+    /// Returns a [Mermaid](crate::mermaid) flowchart of the composite with this name, including all
+    /// composites that it calls.
     ///
     /// # Errors
     ///
@@ -257,26 +260,29 @@ impl CompositeLayer {
         Ok(flowchart::flowchart(&self.program, at))
     }
 
-    /// Sets the store in which runs are suspended while they wait for a user's answers. By default,
-    /// nothing is stored on the server: the state of a suspended run is sent to its client,
-    /// [encrypted](crate::store::SealedStore::ephemeral) with the random key of this process, or
-    /// [signed](crate::store::SignedStore::ephemeral) without the feature `sealed`.
+    /// Sets the store for the states of suspended runs. A run of a composite is suspended while it
+    /// waits for a user's answers. By default, the server stores nothing: the client receives the
+    /// state and sends it back with the answers. The state is
+    /// [encrypted](crate::store::SealedStore::ephemeral) with a random key of this process or,
+    /// without the feature `sealed`, [signed](crate::store::SignedStore::ephemeral).
     ///
-    /// Several layers can share one store, because an `Arc` of a store is also a store.
+    /// Several layers can share one [`Store`](crate::store::Store), because an `Arc` of a store is
+    /// also a store.
     #[must_use]
     pub fn state(mut self, store: impl Store + 'static) -> Self {
         self.state = Arc::new(store);
         self
     }
 
-    /// Sets the function that identifies the caller of a request, such as a user. If a run is
-    /// suspended for a question, only the caller that started the run can resume it.
+    /// Sets the function that identifies the caller of a request, for example by the name of a
+    /// user. If a run is suspended for a question, only the caller that started the run can resume
+    /// it.
     ///
-    /// The [store](Self::state) may limit the total size of the suspended runs of each caller, as
-    /// identified by this function.
+    /// The [store](Self::state) of suspended runs may limit their total size for each caller that
+    /// the function identifies.
     ///
-    /// By default, all requests are treated as if they came from a single caller. This also applies
-    /// to all requests for which the function returns `None`.
+    /// By default, and for all requests for which the function returns `None`, the layer treats
+    /// requests as if they came from a single caller.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -286,18 +292,19 @@ impl CompositeLayer {
         self
     }
 
-    /// Sets the value that knows the runs whose finally steps run even if their call is cancelled.
-    /// With a clone of it, your program can wait for these runs before it ends.
+    /// Sets the tracker of runs whose finally steps continue after their call was cancelled. With a
+    /// clone of the [`CancelledRuns`] value, your program can wait for these runs before it ends.
     #[must_use]
     pub fn cancelled_runs(mut self, runs: CancelledRuns) -> Self {
         self.cancelled_runs = runs;
         self
     }
 
-    /// Adds an [observer](crate::observe), which receives the events of all runs.
+    /// Adds an [observer](crate::observe), which receives an event whenever a run of a composite,
+    /// or one of its steps, starts or ends.
     ///
-    /// An `Arc` of an observer is also an observer. You can therefore keep a clone of the `Arc`,
-    /// and read through it what the observer has recorded.
+    /// An `Arc` of an observer is also an observer. You can therefore keep a clone of the `Arc` to
+    /// read later what the observer has recorded.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);

@@ -1,10 +1,10 @@
-//! Tools made of other tools.
+//! Composite tools: MCP tools that call other tools and combine their results.
 //!
 //! A [`CompositeLayer`] wraps any `Service<Request, Response = Reply>` and adds composite tools to
-//! it. A composite tool calls other tools and combines their results. Clients list and call it like
-//! any other tool. The inner service receives the calls that a composite makes as ordinary tool
-//! calls, as if a client had made them. Filters, limits and timeouts that wrap the inner service
-//! therefore also apply to these calls.
+//! it. A composite tool, or *composite*, calls other tools and combines their results. Clients list
+//! and call it like any other tool. The inner service receives the calls that a composite makes as
+//! ordinary tool calls, as if a client had made them. Filters, limits and timeouts that wrap the
+//! inner service therefore also apply to these calls.
 //!
 //! # Calling
 //!
@@ -16,40 +16,40 @@
 //! | [`Pipeline`] | step by step, each with the outputs of earlier steps | the last result, or an [`Output`] |
 //! | [`Workflow`] | each step as soon as the steps that it needs have finished | the last result, or an [`Output`] |
 //!
-//! A branch is one target or step of a run. When several branches start at the same time, each is
-//! first polled once in the task of the composite call. A branch that is still pending after this
-//! poll is moved to a separate task in a `JoinSet`. A branch that runs alone remains in the task of
-//! the composite call. If a branch panics, only this branch fails. If the call is dropped, all of
-//! its branches are aborted. A target must not rely on task-local values, because it may run in
-//! another task. The data of the call is in the extensions of its
-//! [`Context`](crate::message::Context).
+//! A *run* is one call of a composite. A *branch* is one part of a run: a target of a fan-out, race
+//! or fallback, or a step of a pipeline or workflow. If a branch panics, only this branch fails. If
+//! the call of the composite is dropped, all of its branches are aborted.
 //!
-//! A target that computes for a long time without yielding delays the other branches that start at
-//! the same time. On a multi-threaded runtime, this happens only in the first call of the target.
-//! If the first poll of a branch takes longer than 50 µs, the branches after it start directly in
-//! separate tasks, and so do later calls of the same target. On a current-thread runtime, a target
-//! that never yields cannot be interrupted by its timeout. No further branch starts after the
-//! deadline of the run.
+//! When several branches of a run start at the same time, each is first polled once in the task of
+//! the composite call. A branch that is still pending after this poll is moved to a separate task
+//! in a `JoinSet`. A branch that runs alone remains in the task of the composite call. Because a
+//! tool may be called in another task, it must not rely on task-local values. The data of the call
+//! is in the extensions of its [`Context`](crate::message::Context).
 //!
-//! Timeouts default to 60 seconds for a target, 5 minutes for an attempt of a step, and 30 minutes
-//! for a run. The time that a user takes to [answer a question](#asking-a-person) does not count
-//! toward the timeout of a run. If a run times out, its result still contains the completed
-//! branches or steps. The arguments of a composite call are checked against the composite's input
-//! schema before any tool is called. Defaults of the schema are added first.
+//! A tool that computes for a long time without yielding delays the other branches of the run that
+//! start at the same time. On a multi-threaded runtime, this happens only in the first call of the
+//! tool: if the first poll of a branch takes longer than 50 µs, the branches after it start
+//! directly in separate tasks, and so do later calls of the same tool. On a current-thread runtime,
+//! a timeout cannot interrupt a tool that never yields. No further branch starts after the deadline
+//! of the run.
+//!
+//! The timeouts of a composite default to 60 seconds for a target, 5 minutes for an attempt of a
+//! step, and 30 minutes for the whole run. The time that a user takes to [answer a
+//! question](#asking-a-person) does not count toward the timeout of the run. If a run times out,
+//! its result still contains the completed branches.
+//!
+//! The arguments of a composite call are checked against the composite's input schema before any
+//! tool is called. Defaults of the schema are added before the check.
 //!
 //! # The answer of a fan-out
 //!
-//! The result of a fan-out has the following fields. If no target of a race or fallback succeeds,
-//! its result has the same fields, but no labels and no report.
-//!
+//! The result of a fan-out has the following fields. A branch is one target of the fan-out.
 //! - `content` contains the content of each branch, in the order of declaration. A label precedes
 //!   the content of each branch. The label is a text with the name of the branch and, if the branch
 //!   is not named after its tool, the name of the tool: ``price (tool `get_price`):``. A branch
 //!   without content has no label. The branches of a nested fan-out are labeled with their path:
-//!   `shop/price:`. For programs, the `_meta` of each content block also names the branch under
-//!   [`BRANCH`] and, if the branch is not named after its tool, the tool under [`TOOL`]. The
-//!   `_meta` of a label contains the mark [`LABEL`]. For a branch that did not complete, the
-//!   content is a text with the reason. [`Labels::Meta`] omits the labels.
+//!   `shop/price:`. For a branch that did not complete, the content is a text with the reason.
+//!   [`Labels::Meta`] omits the labels.
 //! - `structuredContent` is the report, which the advertised `outputSchema` describes: `{
 //!   "branches": { id: { "status", "output"?, "error"? } } }`. `status` is `completed`, `failed`,
 //!   `timed_out`, `skipped` or `cancelled`. `output` is the structured content of the tool result
@@ -61,21 +61,31 @@
 //!   [`Trace::Always`].
 //! - `isError` is `false` if the run succeeded according to its [`Success`] rule.
 //!
-//! If the [`report`](FanOut::report) of a fan-out is disabled, its result has no structured
-//! content, and contains the trace only on request or with [`Trace::Always`].
+//! For programs, the `_meta` of each content block in the result of a fan-out names the branch
+//! under [`BRANCH`] and, if the branch is not named after its tool, the tool under [`TOOL`]. The
+//! `_meta` of a label contains the mark [`LABEL`].
 //!
-//! With [`BranchOrder::Declared`], results are deterministic: two runs whose branches have equal
-//! outcomes return the same bytes, except for the times in the trace.
+//! If no target of a race or fallback succeeds, its result has the same fields as the result of a
+//! fan-out, but no labels and no report.
+//!
+//! If the [`report`](FanOut::report) of a fan-out is disabled, the result of the fan-out has no
+//! structured content, and contains the trace only on request or with [`Trace::Always`].
+//!
+//! With [`BranchOrder::Declared`], the results of a fan-out are deterministic: two runs whose
+//! branches have equal outcomes return the same bytes, except for the times in the trace.
 //!
 //! # The answer of a pipeline or workflow
 //!
-//! A run that succeeds returns the object that its [`Output`] block builds or, without an output
-//! block, the unchanged result of the last step. A run fails if a step fails, unless the step's
+//! A successful run of a pipeline or workflow returns the object that its [`Output`] block builds
+//! or, without an output block, the unchanged result of the last step. A [`Stop`] step ends the run
+//! early and supplies the result itself.
+//!
+//! A run of a pipeline or workflow fails if a step fails, unless the step's
 //! [`on_error`](Step::on_error) setting continues the run. A run also fails if at least one step
 //! failed and no step completed. The exception is a run with an output block in which all failed
-//! steps have default results. A [`Stop`] step ends the run early and supplies the result itself.
-//! The result of a failed run has `isError` and the following fields:
+//! steps have default results.
 //!
+//! The result of a failed pipeline or workflow has `isError` and the following fields:
 //! - `content` begins with a text that names the failed step, its tool and the cause. For each
 //!   completed step, a text with the output of the step follows. The `_meta` of this text names the
 //!   step under [`BRANCH`] and the tool under [`TOOL`], as in fan-outs. For a loop that failed or
@@ -84,25 +94,29 @@
 //!   This object would not match an `outputSchema`, so if the composite advertises one, the steps
 //!   are reported in `_meta` under [`STEPS`] instead.
 //!
-//! The reported outputs have at most 64 KiB in total. If the output of a loop is too large, members
-//! are removed from its elements: first the `output`, then the `item`, then the `error`. An output
-//! that is still too large is truncated to the first 1 KiB of its text. In this case, the text
-//! mentions the truncation, and `truncated` is `true`. Images, audio and resources are named but
-//! not included. While a run is suspended for a question, the outputs of earlier steps are kept for
-//! the report only up to a quarter of the size that the [store](CompositeLayer::state) allows for a
-//! run. A person's answers are never reported. With [`report(false)`](Workflow::report), the
-//! completed steps are named without their outputs.
+//! The step outputs in the result of a failed pipeline or workflow have at most 64 KiB in total. If
+//! the output of a loop is too large, members are removed from its elements: first the `output`,
+//! then the `item`, then the `error`. An output that is still too large is truncated to the first 1
+//! KiB of its text. In this case, the text mentions the truncation, and `truncated` is `true`.
+//! Images, audio and resources are named but not included.
 //!
-//! A result that does not match the advertised output schema becomes an error. The error keeps the
-//! content, has no structured content, and ends with a text that describes the mismatch. The
-//! advertised schema is the declared [`output_schema`](CompositeTool::output_schema) or, if the
-//! composite returns the result of a tool unchanged, the output schema of this tool.
+//! Outputs of completed steps are omitted from the result of a failed run in three cases. With
+//! [`report(false)`](Workflow::report), the completed steps are named without their outputs. A
+//! person's answers are never reported. While a run is suspended for a question, the outputs of
+//! earlier steps are kept for the result only up to a quarter of the size that the
+//! [store](CompositeLayer::state) allows for a run.
+//!
+//! If the result of a composite does not match the advertised output schema, the client receives an
+//! error instead. The error keeps the content, has no structured content, and ends with a text that
+//! describes the mismatch. The advertised schema is the declared
+//! [`output_schema`](CompositeTool::output_schema) or, if the composite returns the result of a
+//! tool unchanged, the output schema of this tool.
 //!
 //! # What a run may use
 //!
-//! [`CallLimits`] bound the resources that each composite call may use. If a branch or step would
-//! exceed these limits, it fails, and the rest of the run continues. The definition of a composite
-//! can set further limits:
+//! [`CallLimits`] bound the resources that each call of a composite may use. If a branch (a target
+//! or step of the composite) would exceed these limits, it fails, and the rest of the run
+//! continues. The definition of a composite can set further limits:
 //!
 //! | setting | bounds |
 //! |---|---|
@@ -110,29 +124,29 @@
 //! | [`max_result_bytes`](CompositeTool::max_result_bytes) | total size of the tool results, without outputs that are built from the results |
 //! | [`max_cost`](CompositeTool::max_cost) | total cost of the calls, as charged by a [budget](crate::budget) layer behind the composites |
 //!
-//! If a run reaches a limit of its composite, the run ends early:
-//!
+//! If a run reaches a limit that the definition of its composite sets, such as `max_calls`, the run
+//! ends early:
 //! - No further call starts after the limit is used up.
-//! - A call or result that would exceed the limit is refused. The branch that made the call fails
-//!   with an error of the kind `limit`.
+//! - A call or result that would exceed the limit is refused. The branch (target or step) that made
+//!   the call fails with an error of the kind `limit`.
 //! - Calls that are already running finish. The run no longer waits for retries or for a user's
 //!   answers. A step or loop element that waits for an answer is `cancelled`, and the other
 //!   elements of its loop continue.
-//! - Branches and steps that have not started are `skipped`. Their error has the kind `limit` and
-//!   names the limit.
+//! - Branches that have not started are `skipped`. Their error has the kind `limit` and names the
+//!   limit.
 //!
-//! If a run uses exactly the allowed amount, it is complete and has not ended early. A race or
-//! fallback that already has a winner has not ended early either.
+//! A run that uses exactly the amount that its limits allow is complete, and has not ended early.
+//! The same applies to a race or fallback that already has a winner.
 //!
-//! A run that ended early returns its partial result, unless [`on_limit`](CompositeTool::on_limit)
-//! is set otherwise. The partial result of a fan-out contains all branches, including those that
-//! did not complete. The partial result of a pipeline or workflow is its output block, with
-//! defaults for missing values. Without an output block, it is the result of the last completed
-//! step. The last text of the result says that the run ended early, and names the limit, its value,
-//! and the refused and skipped steps. `_meta` contains the same data under [`LIMIT`].
+//! A run that ended early because of a limit returns its partial result, unless
+//! [`on_limit`](CompositeTool::on_limit) is set otherwise. The partial result of a fan-out contains
+//! all branches, including those that did not complete. The partial result of a pipeline or
+//! workflow is its output block, with defaults for missing values. Without an output block, it is
+//! the result of the last completed step. The last text of the result says that the run ended
+//! early, and names the limit, its value, and the refused and skipped steps. `_meta` contains the
+//! same data under [`LIMIT`].
 //!
-//! The result of a run that ended early is an error (`isError`) in these cases:
-//!
+//! The result of a run that ended early because of a limit is an error (`isError`) in these cases:
 //! - No branch or step has completed.
 //! - The output block cannot be built.
 //! - The partial result does not match an [`output_schema`](CompositeTool::output_schema) of the
@@ -142,9 +156,10 @@
 //!
 //! If a composite calls another composite, the calls, results and costs of the inner run also count
 //! toward the limits of all outer runs. If the inner run reaches its own limit, only the inner run
-//! ends, and its partial result is returned to the branch of the outer run. If the inner run
+//! ends, and its partial result becomes the result of the outer run's call. If the inner run
 //! reaches a limit of an outer run, both runs end, and the text in the result names the outer run.
-//! If a run is suspended for a user's answers, the amounts that it has used are stored with it.
+//! If a run is suspended until a user answers a question, the amounts that it has used are stored
+//! with it.
 //!
 //! ```
 //! # #[cfg(feature = "testing")]
@@ -176,87 +191,92 @@
 //!
 //! # Listing
 //!
-//! Composites are appended to the first page of the tool list, in the order of their definition. A
-//! composite replaces a tool of the same name. Properties that a definition does not set are
-//! derived from the targets:
-//!
-//! - The input schema is the union of the input schemas of the targets.
-//! - The annotations cover the effects of all targets. If a target does not declare an annotation,
-//!   the composite is annotated as if the target had the effect.
+//! A [`CompositeLayer`] appends its composites to the first page of the tool list, in the order of
+//! their definition. A composite replaces a tool of the same name. Properties of a composite that
+//! its definition does not set are derived from the tools that it calls:
+//! - The input schema is the union of the input schemas of the called tools.
+//! - The annotations cover the effects of all called tools. If a tool does not declare an
+//!   annotation, the composite is annotated as if the tool had the effect.
 //! - The output schema is the output schema of the last step. It is omitted if a successful run may
 //!   end with an earlier step, for example because of a condition or a limit.
 //!
-//! If a required tool does not exist, the composite is not listed, and a log message names the
-//! tool. If an optional tool does not exist, the composite is listed. Its calls of this tool are
-//! still sent to the inner service, and fail like calls of a client: the tool is unknown, or its
-//! backend is not connected.
+//! If a tool that a composite requires does not exist, the composite is not listed, and a log
+//! message names the tool. If a tool that is optional for the composite does not exist, the
+//! composite is listed. Its calls of this tool are still sent to the inner service, and fail like
+//! calls of a client: the tool is unknown, or its backend is not connected.
 //!
 //! # Names
 //!
-//! The target of a composite may be another composite. Composites can be nested up to 8 deep. The
-//! resources and the time of a nested run count toward the [`CallLimits`] and the timeout of the
-//! outermost call. If a composite calls a tool that has the same name as the composite, the tool of
-//! the inner service is called. A target that is created with [`Target::behind`] always calls the
-//! tool of the inner service.
+//! A composite may call another composite. Composites can be nested up to 8 deep. The resources and
+//! the time of a nested run count toward the [`CallLimits`] and the timeout of the outermost call.
+//! If a composite calls a tool that has the same name as the composite, the tool of the inner
+//! service is called. A target that is created with [`Target::behind`] always calls the tool of the
+//! inner service.
 //!
 //! # What targets see
 //!
-//! A target receives the context of the composite call, except for the parts that concern only the
-//! client: the progress token, the connection, and all client capabilities except those for
-//! answering questions. A target therefore cannot send log messages to the client. If a target
-//! returns an `InputRequired` result, the composite forwards the target's questions to the client.
-//! It then calls the target again, with the client's answers and the state that the target
-//! returned. The branch fails if the client does not support the questions, or if the target
-//! continues as a task.
+//! The inner service receives each tool call of a composite with the context of the composite call,
+//! except for the parts that concern only the client: the progress token, the connection, and all
+//! client capabilities except those for answering questions. A called tool therefore cannot send
+//! log messages to the client.
+//!
+//! If a tool that a composite calls returns an `InputRequired` result, the composite forwards the
+//! questions in the result to the client. It then calls the tool again, with the client's answers
+//! and the state that the tool returned. The branch of the composite that calls the tool fails if
+//! the client does not support the questions, or if the tool continues as a task.
 //!
 //! # Asking the client
 //!
-//! [Steps](#asking-a-person) and targets can ask the client questions. A run first continues as far
-//! as it can without answers, and then sends all open questions at once. Questions that remain
-//! unanswered are repeated, in up to [`CallLimits::max_rounds`] rounds. A client receives at most
-//! 1000 questions per call.
-//!
+//! The [steps](#asking-a-person) of a composite and the tools that it calls can ask the client
+//! questions. A run first continues as far as it can without answers, and then sends all open
+//! questions at once. Questions that remain unanswered are repeated, in up to
+//! [`CallLimits::max_rounds`] rounds. A client receives at most 1000 questions per call. The
+//! protocol version of the client determines how the client receives the questions:
 //! - A client that uses protocol version 2026-07-28 receives an `InputRequired` result. The key of
-//!   a step's question is the id of the step. The key of a target's question is `branch:key`. The
+//!   a step's question is the id of the step. The key of a tool's question is `branch:key`. The
 //!   client repeats its call with the answers and the `requestState`, which contains or identifies
 //!   the suspended run; see [`store`](crate::store).
 //! - A client that uses an older version receives requests while its call continues, at most 32 at
 //!   a time.
 //!
-//! The time that the user takes to answer does not count toward the time of the run. The exception
-//! is a target that uses an older protocol version and asks a question while its call is running.
+//! The time that a user takes to answer the questions of a composite does not count toward the time
+//! of the run. The exception is a tool that uses an older protocol version and asks a question
+//! while its call is running.
 //!
-//! A client declares that it can ask a user with the capability `elicitation`, either in the
+//! A client declares with the capability `elicitation` that it can ask a user, either in the
 //! `_meta` of each request or when it initializes. Rust code that calls a composite directly must
-//! declare the capability in `_meta`. If a client without the capability calls a composite that is
-//! certain to ask a question, the run is rejected before it calls a tool that is not read-only. A
-//! question is certain if its step has no condition, or a condition that is known to be true. A
-//! question of a fan-out's target is certain only if all targets must succeed. If the condition of
-//! a question is not known yet, the run continues, and the question fails when the run reaches it.
+//! declare the capability in `_meta`.
 //!
-//! A run is also rejected at this point if its state is certain to be too large for the
-//! [store](CompositeLayer::state) when it is suspended for a later question.
+//! If a client without the capability `elicitation` calls a composite that is certain to ask a
+//! question, the run is rejected before it calls a tool that is not read-only. A question is
+//! certain if its step has no condition, or a condition that is known to be true. A question of a
+//! fan-out's target is certain only if all targets must succeed. If it is not known yet whether a
+//! question is asked, the run continues, and the question fails when the run reaches it.
+//!
+//! A run is also rejected before it calls a tool that is not read-only if a later question is
+//! certain to suspend the run with a state that is too large for the
+//! [store](CompositeLayer::state).
 //!
 //! # Progress
 //!
-//! A client that sends a progress token receives a progress notification whenever a step of a
-//! pipeline or workflow, or a branch of a fan-out, starts or ends: `step 2/5 fetch_logs`. A target
-//! can also report progress with the token in the `_meta` of its request. The client then receives
-//! this progress with the name of the step: `step 2/5 fetch_logs: 40 of 100 lines`. The elements of
-//! loops and the steps of nested composites are reported in the same way: `step 2/5 deploy: step
-//! 1/3 build`.
+//! A client that calls a composite with a progress token receives a progress notification whenever
+//! a step of a pipeline or workflow, or a target of a fan-out, starts or ends: `step 2/5
+//! fetch_logs`. A called tool can also report progress with the token in the `_meta` of its
+//! request. The client then receives this progress with the name of the step: `step 2/5 fetch_logs:
+//! 40 of 100 lines`. The elements of loops and the steps of nested composites are reported in the
+//! same way: `step 2/5 deploy: step 1/3 build`.
 //!
-//! The client receives at most one notification every 20 milliseconds, with the latest progress.
-//! The first notification is sent 20 milliseconds after the request, so a composite that ends
-//! sooner sends only its result. While nothing changes, a heartbeat names the running steps every
-//! 15 seconds; see [`CompositeLayer::heartbeat`]. No notification is sent after the result. A run
-//! never waits for a client that reads notifications slowly.
+//! The client receives at most one progress notification of a composite every 20 milliseconds, with
+//! the latest progress. The first notification is sent 20 milliseconds after the request, so a
+//! composite that ends sooner sends only its result. While nothing changes, a heartbeat names the
+//! running steps every 15 seconds; see [`CompositeLayer::heartbeat`]. A client that reads
+//! notifications slowly does not delay the run. After the result, no notification is sent.
 //!
-//! The progress value is the number of finished steps plus the completed fraction of each running
-//! step, if known. The protocol requires each value to be greater than the previous one. An event
-//! that completes nothing, such as the start of a step, therefore increases the value by a
-//! millionth of a step. These increments never add up to a whole step, so an unfinished step is
-//! never reported as finished.
+//! The progress value in a notification of a composite is the number of finished steps plus the
+//! completed fraction of each running step, if known. The protocol requires each value to be
+//! greater than the previous one. An event that completes nothing, such as the start of a step,
+//! therefore increases the value by a millionth of a step. The sum of these increments is always
+//! less than a whole step, so the value never counts an unfinished step as finished.
 //!
 //! # Examples
 //!

@@ -4,12 +4,13 @@ use serde_json::Value;
 
 pub use crate::schema::json_type::JsonType;
 
-/// The output block of a pipeline or workflow: the properties of an object that is built from the
-/// input and the outputs of the steps. The object becomes the result of the run, instead of the
+/// The output block of a pipeline or workflow, which builds an object from the input of the
+/// composite and the outputs of its steps. The object becomes the result of the run, instead of the
 /// result of the last step.
 ///
-/// The result contains the object as structured content and, in JSON, as a text. The composite
-/// advertises an output schema that describes the object.
+/// The result of the composite contains the object that the output block builds twice: as
+/// structured content, and as a text with its JSON. The composite advertises an output schema that
+/// describes the object.
 ///
 /// # Examples
 ///
@@ -58,32 +59,33 @@ pub(crate) enum PropertySource {
 // === impl Output ===
 
 impl Output {
-    /// Creates an output block without properties.
+    /// Creates an output block without properties. At least one property must be added.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a property to the object.
+    /// Adds a property with this name to the object that the output block builds.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, property: OutputProperty) -> Self {
         self.properties.push((name.into(), property));
         self
     }
 
-    /// Sets which properties of the object are required, by name. The run fails if a required
-    /// property is missing or null.
+    /// Sets the names of the required properties. The run of the composite fails if the value of a
+    /// required property is missing or null.
     #[must_use]
     pub fn required<I: Into<String>>(mut self, names: impl IntoIterator<Item = I>) -> Self {
         self.required = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets the steps whose content blocks, such as images and links, are added to the content of
-    /// the result, in this order. Defaults to none.
+    /// Sets the ids of steps whose content blocks, such as images and links, are added to the
+    /// content of the composite's result, in this order. Defaults to none. The blocks of steps that
+    /// are skipped or fail are omitted.
     ///
-    /// Blocks of steps that are skipped or fail are omitted. Clients can see all blocks of these
-    /// steps, but not their structured content.
+    /// Clients can see all content blocks of the steps that are listed here, but not the structured
+    /// content of these steps.
     #[must_use]
     pub fn content<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.content = steps.into_iter().map(Into::into).collect();
@@ -97,8 +99,8 @@ impl OutputProperty {
     /// Creates a property from a JSON value. Strings in the value can be [references and
     /// templates](crate::expr) that use the input and the outputs of steps.
     ///
-    /// If the evaluated value is a string, it is converted to the type `kind`. For example, the
-    /// string `"42"` becomes an integer.
+    /// If the value is a string after its references and templates have been evaluated, it is
+    /// converted to the type `kind`. For example, the string `"42"` becomes an integer.
     pub fn new(kind: JsonType, value: impl Into<Value>) -> Self {
         PropertySource::Value(kind, value.into()).into()
     }
@@ -109,7 +111,7 @@ impl OutputProperty {
         PropertySource::Properties(properties.collect()).into()
     }
 
-    /// Sets the description of the property. It becomes part of the output schema that clients
+    /// Sets the description of the property, which is part of the output schema that clients
     /// receive.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
@@ -117,12 +119,13 @@ impl OutputProperty {
         self
     }
 
-    /// Sets the default of the property. It is used if the evaluated value is missing, null or not
-    /// of the declared type.
+    /// Sets the default of the property. The default is used if the evaluated value of the property
+    /// is missing, null or not of the declared type.
     ///
-    /// If no default is set, the run fails if the value does not have the declared type, or if a
-    /// referenced value is missing. A property is omitted from the object if its value is null, or
-    /// if it is an optional reference (`?`) to a missing value.
+    /// Without a default, the run of the composite fails if the value of the property does not have
+    /// the declared type, or if a referenced value is missing. The property is omitted if its value
+    /// is null, or if the value is an optional reference, such as `$steps.search.output?`, to a
+    /// missing value.
     #[must_use]
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);

@@ -30,13 +30,13 @@ use crate::{
     observe::{Observer, Observers},
 };
 
-/// A compiled composite that runs without a server: each tool call is passed to a function that you
-/// define. Use it to run composites in your own code.
+/// A compiled composite tool that runs without a server. Each tool call is passed to a function
+/// that you define. Use a `Plan` to run composites in your own code.
 ///
-/// A [`CompositeLayer`](super::CompositeLayer) sends tool calls to the service that it wraps. In
-/// contrast, a plan passes them to the function given to [`run`](Self::run). A plan does not know
-/// the input schemas of the tools. It therefore does not convert arguments to the types that a tool
-/// expects.
+/// Each tool call of a plan is passed to the function given to [`run`](Self::run), whereas a
+/// [`CompositeLayer`](super::CompositeLayer) sends it to the service that it wraps. A plan does not
+/// know the input schemas of the tools, so it passes arguments on without converting them to the
+/// types that a tool expects.
 ///
 /// # Examples
 ///
@@ -78,7 +78,7 @@ pub struct Plan {
 // === impl Plan ===
 
 impl Plan {
-    /// Checks a definition and compiles it to a plan.
+    /// Checks the definition of a composite tool and compiles it to a plan.
     ///
     /// # Errors
     ///
@@ -94,34 +94,36 @@ impl Plan {
         })
     }
 
-    /// Sets the resource limits of each run.
+    /// Sets the resource limits of each run of the plan, such as the maximum number of tool calls.
     #[must_use]
     pub const fn limits(mut self, limits: CallLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Adds an [observer](crate::observe), which receives the events of all runs.
+    /// Adds an [observer](crate::observe), which receives an event whenever a run of the plan, or
+    /// one of its steps, starts or ends.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// Runs the plan. Each tool call is passed to the function `call`. The outcomes of the calls
-    /// are combined into one result.
+    /// Runs the plan with these arguments. Each tool call is passed to the function `call`,
+    /// and the outcomes of the calls are combined into one result.
     ///
-    /// For each call, the function receives a new context, which is derived from `context`. If the
-    /// returned future is dropped, all pending calls are dropped too. An elicitation step fails,
-    /// because a plan has no client that could ask the user.
+    /// The function `call` receives the parameters of a tool call, and a new context that is
+    /// derived from `context`. If the future that `run` returns is dropped, all pending calls are
+    /// dropped too. An elicitation step fails, because a plan has no client that could ask the
+    /// user.
     ///
     /// # Errors
     ///
     /// Returns an error if the arguments do not match the input schema of the composite. If the run
-    /// itself fails, no error is returned, but a result with `isError`.
+    /// itself fails, `run` returns `Ok` with a tool result in which `isError` is set.
     ///
-    /// Dropping the returned future ends the run, and no finally step runs, not even with
-    /// [`Finally::on_cancel`](super::Finally::on_cancel).
+    /// Dropping the returned future ends the run without running its finally steps, even if
+    /// [`Finally::on_cancel`](super::Finally::on_cancel) is set.
     ///
     /// # Panics
     ///
@@ -166,12 +168,12 @@ impl Plan {
         }
     }
 
-    /// Returns a preview of the tool calls that a run would make with these arguments. No tool is
-    /// called, so values that depend on the outputs of tools remain unknown.
+    /// Returns a preview of the tool calls that the plan would make with these arguments. No tool
+    /// is called, so values that depend on the outputs of tools remain unknown.
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments do not match the input schema.
+    /// Returns an error if the arguments do not match the input schema of the composite.
     pub fn preview(&self, arguments: JsonObject) -> Result<Preview, ErrorData> {
         let compiled = &self.program.composites[0];
         let arguments = self.checked(arguments)?;
@@ -180,7 +182,7 @@ impl Plan {
         Ok(Preview { composite, waves })
     }
 
-    /// Returns the flowchart of the plan; see [`mermaid`](crate::mermaid).
+    /// Returns a [Mermaid](crate::mermaid) flowchart of the plan.
     #[must_use]
     pub fn flowchart(&self) -> Flowchart {
         flowchart::flowchart(&self.program, 0)

@@ -9,23 +9,22 @@ pub use crate::engine::preview::{
     StopPreview, Wave,
 };
 
-/// A preview of the tool calls that a composite would make with given arguments. It shows how a
-/// definition behaves without calling any tool.
+/// A preview of the tool calls that a composite tool would make with given arguments. The preview
+/// shows how the definition behaves without calling any tool.
 ///
-/// The `Display` implementation prints the calls and questions of each step. The steps are grouped
-/// in numbered waves; the steps of one wave may start at the same time. Values that are only known
-/// during a run, such as the outputs of steps, are printed as they are written in the definition. A
+/// The `Display` implementation of a preview prints the tool calls and questions of each step,
+/// grouped into numbered waves of steps that may start at the same time. A value that is known only
+/// during a run, such as the output of a step, is printed as it is written in the definition. A
 /// preview can also be serialized.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Preview {
     /// The name of the composite.
     pub composite: String,
-    /// The steps, grouped into waves. The steps of a wave may start at the same time.
-    ///
-    /// Each step is in the first wave that comes after all steps that it waits for. An actual run
-    /// does not wait for a whole wave. It starts each step as soon as the steps that it waits for
-    /// have finished.
+    /// The steps of the composite, grouped into waves: groups of steps that may start at the same
+    /// time. Each step is in the first wave after all steps that it waits for. In an actual run, a
+    /// step does not wait for the whole preceding wave, but starts as soon as the steps that it
+    /// waits for have finished.
     pub waves: Vec<Wave>,
 }
 

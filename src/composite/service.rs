@@ -32,7 +32,7 @@ use crate::{
 
 /// Middleware that adds composite tools to an inner service. Created by [`CompositeLayer`].
 ///
-/// The middleware is ready when the inner service is ready.
+/// The `Composite` middleware is ready when the inner service is ready.
 #[derive(Clone)]
 pub struct Composite<S> {
     listing: Informed<Listing, S>,

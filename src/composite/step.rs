@@ -24,8 +24,9 @@ const ITERATIONS: usize = 100;
 /// The default name with which references access the current element of a loop.
 const ITEM: &str = "item";
 
-/// A step of a pipeline or workflow. A step consists of an [`Action`], for example a tool call, and
-/// of settings that do not depend on the kind of action, for example a condition.
+/// A step of a [`Pipeline`](super::Pipeline) or [`Workflow`](super::Workflow). A step consists of
+/// an [`Action`], for example a tool call, and of settings that do not depend on the kind of
+/// action, for example a condition.
 ///
 /// Like a [`CompositeTool`](super::CompositeTool), a step is plain data and is not checked when it
 /// is created. Errors in a step are reported when a layer is built from the composite that contains
@@ -73,7 +74,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Calls a tool.
+    /// Calls a tool with given arguments.
     Tool(ToolCall),
     /// Calls a tool for each element of a collection.
     ForEach(ForEach),
@@ -81,21 +82,20 @@ pub enum Action {
     Repeat(Repeat),
     /// Calls the tool of the first case whose condition is true.
     Switch(Switch),
-    /// Asks the user of the client a question.
+    /// Asks the client's user a question, with a form for the answer.
     Elicitation(Elicitation),
     /// Computes a value without calling a tool.
     Value(ComputedValue),
-    /// Ends the run early.
+    /// Ends the run of the composite early, with a result of its own.
     Stop(Stop),
 }
 
-/// A loop: calls a tool for each element of a collection.
+/// A loop of a step: calls a tool for each element of a collection, such as the hits of a search.
 ///
-/// In the call arguments, `$item` refers to the current element, and `$index` to the index of the
-/// element, starting at zero.
+/// In the arguments of the looped tool call, `$item` refers to the current element of the
+/// collection, and `$index` to the index of this element, starting at zero.
 ///
-/// The output of a loop is an object with these members:
-///
+/// The output of a loop step is an object with these members:
 /// - `iterations`: an array with an object for each element, in the order of the collection. Each
 ///   object has the members `index`, `item` and `status`, and either `output` or `error`.
 /// - `count`, `completed` and `failed`: the number of all elements, of completed elements, and of
@@ -104,7 +104,7 @@ pub enum Action {
 /// - `first_success`: the object of the element that succeeded, if the loop ends [at the first
 ///   success](Self::stop_at_first_success)
 ///
-/// The [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of the step apply to
+/// The [`on_error`](Step::on_error) and [`timeout`](Step::timeout) settings of a loop step apply to
 /// each element separately. With [`OnError::Continue`], the loop completes even if some elements
 /// fail. Otherwise, the first element that fails cancels the other elements.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,15 +118,15 @@ pub struct ForEach {
     pub(crate) first_success: bool,
 }
 
-/// A choice between several tool calls. The conditions of the cases are evaluated in order, and the
-/// tool of the first [`Case`] whose condition is true is called.
+/// A choice between several tool calls. The step evaluates the conditions of the cases in order,
+/// and makes the tool call of the first [`Case`] whose condition is true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
     pub(crate) cases: Vec<Case>,
     pub(crate) default: Otherwise,
 }
 
-/// A case of a [`Switch`]. Consists of a condition and of the tool call to make if the condition is
+/// A case of a [`Switch`]: a condition, and the tool call that the step makes if the condition is
 /// true.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
@@ -134,27 +134,27 @@ pub struct Case {
     pub(crate) call: ToolCall,
 }
 
-/// Determines what a [`Switch`] does if the conditions of all cases are false.
+/// Determines what a [`Switch`] step does if the conditions of all cases are false.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Otherwise {
-    /// Skips the step.
+    /// Skips the step, without calling a tool.
     Skip,
     /// Makes this tool call.
     Call(ToolCall),
 }
 
 /// A question to the client's user, with a form for the answer. MCP calls such a question an
-/// elicitation.
+/// *elicitation*.
 ///
-/// The output of the step is an object. Its member `action` is `accept`, `decline`, `cancel` or
-/// `timeout`. If it is `accept`, the member `content` contains the values that the user has
-/// entered, which match the schema of the form.
+/// The output of an elicitation step is an object. Its member `action` is `accept`, `decline`,
+/// `cancel` or `timeout`. If `action` is `accept`, the member `content` contains the values that
+/// the user has entered, which match the schema of the form.
 ///
-/// The [`timeout`](Step::timeout) of the step limits the time that the user has to answer. This
-/// time does not count toward the time of the run. With [`OnError::Retry`], the question is
-/// repeated if an answer does not match the schema of the form. It is repeated immediately, so
-/// setting a delay for these retries is an error.
+/// The [`timeout`](Step::timeout) of an elicitation step limits the time that the user has to
+/// answer. This time does not count toward the time of the run. With [`OnError::Retry`], the
+/// question is repeated if an answer does not match the schema of the form. The repetition is
+/// immediate, so setting a delay for these retries is an error.
 ///
 /// # Examples
 ///
@@ -188,17 +188,18 @@ pub struct Elicitation {
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// A value that is computed from the input and the outputs of earlier steps, without calling a
-/// tool.
+/// A value that a step computes from the input of the composite and the outputs of earlier steps,
+/// without calling a tool.
 ///
-/// The value is the output of the step. If several steps need the same computed value, they can
-/// refer to this output instead of repeating the expression. If the value consists only of an
-/// optional reference (`?`), and the referenced value is missing, the output is null.
+/// The computed value is the output of the step. If several other steps need the same computed
+/// value, they can refer to this output instead of repeating the expression. If the value consists
+/// only of an optional reference, such as `$input.team?`, and the referenced value is missing, the
+/// output is null.
 ///
-/// The size of the value counts toward the [maximum total
+/// The size of a computed value counts toward the [maximum total
 /// size](super::CallLimits::max_result_bytes) of a run's results. Setting a
-/// [timeout](Step::timeout) or [`OnError::Retry`] for the step is an error, because evaluating an
-/// expression again would have the same result.
+/// [timeout](Step::timeout) or [`OnError::Retry`] for a step that computes a value is an error,
+/// because evaluating an expression again would have the same result.
 ///
 /// # Examples
 ///
@@ -225,17 +226,17 @@ pub struct ComputedValue {
     pub(crate) value: Value,
 }
 
-/// A step action that ends the run early.
+/// An action of a step that ends the run of the composite early, for example if a search has found
+/// nothing.
 ///
-/// When a stop step starts, the run ends immediately with the result of this step. Running steps
+/// When a stop step starts, the run ends immediately with the result of this step: running steps
 /// are cancelled, open questions to the user are withdrawn, and the remaining steps are skipped.
-/// Set a [condition](Step::condition) to end the run only in some cases. If the composite was
-/// called by another composite, only the inner run ends, and its result becomes the result of the
-/// call.
+/// Set a [condition](Step::condition) to end the run only in some cases. If another composite
+/// called this composite, only the inner run ends, and its result becomes the result of the call.
 ///
-/// A stop step has no output, so other steps can only depend on it or refer to its status. Setting
-/// a [timeout](Step::timeout), [default results](Step::default_results) or [`OnError::Retry`] for
-/// the step is an error.
+/// A stop step has no output, so other steps can only depend on it or refer to its status. For a
+/// stop step, setting a [timeout](Step::timeout), [default results](Step::default_results) or
+/// [`OnError::Retry`] is an error.
 ///
 /// # Examples
 ///
@@ -269,26 +270,26 @@ pub(crate) enum StopResult {
     Output(Value),
 }
 
-/// The behavior of a run when one of its steps fails.
+/// The behavior of a pipeline or workflow when one of its steps fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
     /// Fails the run, and cancels the steps that are still running.
     #[default]
     Abort,
-    /// Continues the run. Steps that depend on the failed step also run.
+    /// Continues the run of the composite. Steps that depend on the failed step also run.
     Continue,
-    /// Retries the step. If all retries fail, [`Retry::then`] determines whether the run fails or
-    /// continues.
+    /// Retries the failed step. If all retries fail, [`Retry::then`] determines whether the run of
+    /// the composite fails or continues.
     Retry(Retry),
 }
 
-/// A policy for retrying a failed step, with exponential backoff.
+/// A policy for retrying a failed step or target of a composite, with exponential backoff.
 ///
 /// Before each retry, the run waits for a random time. The upper bound of this delay doubles with
 /// each retry, up to a maximum ([full jitter]). A tool result with `isError` counts as a failure,
-/// so it causes a retry too. Errors that would occur again, for example invalid arguments, are not
-/// retried. If all attempts fail, the last error is reported.
+/// and is retried too. Errors that would occur again, such as invalid arguments, are not retried.
+/// If all attempts fail, the last error is reported.
 ///
 /// [full jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,14 +300,14 @@ pub struct Retry {
     pub(crate) then: Then,
 }
 
-/// Determines whether a run continues if a step still fails after its last retry.
+/// Determines whether the run of a composite continues if a step still fails after its last retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Then {
     /// Fails the run.
     #[default]
     Abort,
-    /// Continues the run.
+    /// Continues the run with the steps that follow.
     Continue,
 }
 
@@ -317,8 +318,8 @@ impl Step {
     /// [`ToolCall`], a [`ForEach`], a [`Repeat`], a [`Switch`], an [`Elicitation`], a
     /// [`ComputedValue`] or a [`Stop`].
     ///
-    /// The id identifies the step in references and in the trace. It consists of 1 to 64 letters,
-    /// digits, `_` and `-`.
+    /// References, such as `$steps.search.output`, and the trace identify the step by its id. An id
+    /// consists of 1 to 64 letters, digits, `_` and `-`.
     pub fn new(id: impl Into<String>, action: impl Into<Action>) -> Self {
         Self {
             id: id.into(),
@@ -333,10 +334,11 @@ impl Step {
         }
     }
 
-    /// Sets the ids of steps that must finish before this step starts. This is not necessary for
-    /// steps that this step refers to, because it waits for these steps anyway.
+    /// Sets the ids of steps that must finish before this step of a workflow starts. Steps whose
+    /// outputs this step uses need not be listed, because this step waits for them anyway.
     ///
-    /// In a pipeline, this setting is an error, because a pipeline always runs its steps in order.
+    /// In a pipeline, setting `depends_on` is an error, because a pipeline always runs its steps in
+    /// order.
     #[must_use]
     pub fn depends_on<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.depends_on = steps.into_iter().map(Into::into).collect();
@@ -346,52 +348,55 @@ impl Step {
     /// Sets the condition under which the step runs. If the condition is false, the step is
     /// skipped.
     ///
-    /// The condition is a reference, a template or an expression, for example
+    /// The condition of a step is a reference, a template or an expression, for example
     /// `steps.scan.output.count > 3`. It must evaluate to a boolean, or to the text `true` or
-    /// `false`. Any other value fails the step.
+    /// `false`. The step fails if the condition has any other value.
     #[must_use]
     pub fn condition(mut self, condition: impl Into<String>) -> Self {
         self.condition = Some(condition.into());
         self
     }
 
-    /// Sets the timeout of each attempt to execute the step. In an elicitation step, sets the time
-    /// that the user has to answer. In a step that [repeats](Repeat) a call, also limits the whole
-    /// step. Defaults to 5 minutes.
+    /// Sets the timeout of each attempt to execute the step. For an elicitation step, this is the
+    /// time that the user has to answer. For a step that [repeats](Repeat) a call, it also limits
+    /// the duration of the whole step. Defaults to 5 minutes.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets the behavior of the run if the step fails. Defaults to failing the run.
+    /// Sets the behavior of the composite if this step fails. Defaults to [`OnError::Abort`], which
+    /// fails the run.
     #[must_use]
     pub const fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
     }
 
-    /// Sets the value that references use as the step's output if the step is skipped or fails.
+    /// Sets the default results: the value that references, such as `$steps.search.output`, use as
+    /// the output of this step if the step is skipped or fails.
     ///
-    /// A definition is rejected if a step that may be skipped or may fail has no default results,
-    /// although another step or the output block refers to its output. Default results are not
-    /// necessary if all of these references are optional (`?`).
+    /// A step that may be skipped or may fail needs default results if another step or the output
+    /// block refers to its output. Without them, the definition is rejected, unless all of these
+    /// references are optional (`?`).
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
         self
     }
 
-    /// Makes this a finally step: it runs after all other steps have ended, whatever the outcome of
-    /// the run. Its [condition](Self::condition) can refer to the status of other steps, for
+    /// Makes this a finally step, which runs after all other steps have ended, whatever the outcome
+    /// of the run. Its [condition](Self::condition) can refer to the status of other steps, for
     /// example to undo what they have done.
     ///
-    /// The outcome of the run is decided before, so a finally step never changes it. If the step
-    /// fails, the result of the run has a text about it. Limits of the run do not apply to finally
-    /// steps. They do not run if the client cancels the call, unless
-    /// [`on_cancel`](Finally::on_cancel) is set.
+    /// A finally step cannot change the outcome of the run, which is decided before. If the finally
+    /// step fails, the result of the run contains a text about the failure. Limits of the run, such
+    /// as the maximum number of calls, do not apply to finally steps. A finally step does not run
+    /// if the client cancels the call, unless [`on_cancel`](Finally::on_cancel) is set.
     ///
-    /// Other steps cannot refer to a finally step. In a pipeline, finally steps are the last ones.
+    /// Only finally steps can refer to a finally step. In a pipeline, the finally steps must be the
+    /// last ones.
     ///
     /// # Examples
     ///
@@ -435,7 +440,8 @@ impl Step {
 // === impl Action ===
 
 impl Action {
-    /// Returns the name of the action: the `type` that a configuration file sets for such a step.
+    /// Returns the name of the action: the value that `type` has for such a step in a configuration
+    /// file.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -549,8 +555,8 @@ impl ForEach {
 
     /// Creates a loop that makes the tool call `call` for each element of `collection`.
     ///
-    /// The collection is an array, a string that contains a JSON array, or a reference or template
-    /// that evaluates to an array.
+    /// The `collection` is an array, a string that contains a JSON array, or a reference or
+    /// template that evaluates to an array, such as `$steps.search.output.hits`.
     pub fn new(collection: impl Into<Value>, call: impl Into<ToolCall>) -> Self {
         Self {
             collection: collection.into(),
@@ -563,43 +569,42 @@ impl ForEach {
         }
     }
 
-    /// Sets the name that references use for the current element. Defaults to `item`, as in
-    /// `$item`.
+    /// Sets the name with which references access the current element of the loop. Defaults to
+    /// `item`, as in `$item`.
     #[must_use]
     pub fn item_var(mut self, name: impl Into<String>) -> Self {
         self.item_var = name.into();
         self
     }
 
-    /// Sets the maximum number of elements that are processed at the same time. Defaults to 10, and
-    /// must be at most 50.
+    /// Sets the maximum number of elements that the loop processes at the same time. Defaults to
+    /// 10, and must be at most 50.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
         self
     }
 
-    /// Sets the maximum number of elements. If the collection has more elements, the step fails
-    /// before it calls a tool. Defaults to 100, and must be at most 1000.
+    /// Sets the maximum number of elements of the loop. If the collection has more elements, the
+    /// step fails before it calls a tool. Defaults to 100, and must be at most 1000.
     #[must_use]
     pub const fn max_iterations(mut self, max_iterations: usize) -> Self {
         self.max_iterations = max_iterations;
         self
     }
 
-    /// Sets the delay before each element except the first. Defaults to none.
-    ///
-    /// The delay begins with the start of the previous element. If only one element is processed
-    /// at a time, it begins with its end.
+    /// Sets the delay before the loop processes each element except the first. Defaults to none.
+    /// The delay begins when the processing of the previous element starts. If only one element is
+    /// processed at a time, the delay begins when the processing of the previous element ends.
     #[must_use]
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Ends the loop after the first element that succeeds. Elements that are running are then
-    /// cancelled, and the others are skipped. Elements that fail do not end the loop. If no element
-    /// succeeds, the step fails, also if the collection is empty.
+    /// Ends the loop after the first element for which the tool call succeeds. Elements that are
+    /// running are then cancelled, and the others are skipped. Elements that fail do not end the
+    /// loop. If no element succeeds, or the collection is empty, the step fails.
     #[must_use]
     pub const fn stop_at_first_success(mut self) -> Self {
         self.first_success = true;
@@ -635,8 +640,8 @@ impl Switch {
     /// The `type` of a step in configuration files if the step is a switch.
     pub(crate) const TYPE: &'static str = "switch";
 
-    /// Creates a choice between cases. `default` determines what the step does if the conditions of
-    /// all cases are false.
+    /// Creates a choice between several tool calls, each in a [`Case`] with a condition. `default`
+    /// determines what the step does if the conditions of all cases are false.
     pub fn new(cases: impl IntoIterator<Item = Case>, default: Otherwise) -> Self {
         Self { cases: cases.into_iter().collect(), default }
     }
@@ -674,16 +679,16 @@ impl Elicitation {
     /// Creates a question to the user.
     ///
     /// `message` is the text of the question. The text can be a [reference or
-    /// template](crate::expr), which is evaluated when the question is asked.
+    /// template](crate::expr), which is evaluated when the run asks the question.
     ///
-    /// `schema` is the JSON Schema of the form. It describes an object whose properties are
-    /// strings, numbers, integers, booleans and choices, because MCP allows no other properties in
-    /// forms. If the form has no properties, the user can only accept or decline. A form must not
-    /// ask for passwords or other secrets.
+    /// `schema` is the JSON Schema of the form that the user fills in. It describes an object whose
+    /// properties are strings, numbers, integers, booleans and choices, because MCP allows no other
+    /// properties in forms. If the form has no properties, the user can only accept or decline. A
+    /// form must not ask for passwords or other secrets.
     ///
-    /// Titles, descriptions, the `enum` of a choice and the `default` of a property can also be
-    /// references and templates. If a computed choice is not a string, if there are no choices, or
-    /// if a default does not fit its property, the step fails.
+    /// Titles, descriptions, the `enum` of a choice and the `default` of a property in the form can
+    /// also be [references and templates](crate::expr). The step fails if a computed choice is not
+    /// a string, if there are no choices, or if a default does not fit its property.
     pub fn new(message: impl Into<String>, schema: Value) -> Self {
         Self {
             message: message.into(),
@@ -693,15 +698,16 @@ impl Elicitation {
         }
     }
 
-    /// Sets the behavior of the run if the user declines the question. Defaults to failing the run.
+    /// Sets the behavior of the composite if the user declines the question. Defaults to
+    /// [`OnRefusal::Abort`], which fails the run.
     #[must_use]
     pub const fn on_decline(mut self, on_decline: OnRefusal) -> Self {
         self.on_decline = on_decline;
         self
     }
 
-    /// Sets the behavior of the run if the user dismisses the question or does not answer in time.
-    /// Defaults to failing the run.
+    /// Sets the behavior of the composite if the user dismisses the question or does not answer it
+    /// in time. Defaults to [`OnRefusal::Abort`], which fails the run.
     #[must_use]
     pub const fn on_cancel(mut self, on_cancel: OnRefusal) -> Self {
         self.on_cancel = on_cancel;
@@ -728,27 +734,28 @@ impl Stop {
     /// The `type` of a step in configuration files if the step ends the run.
     pub(crate) const TYPE: &'static str = "stop";
 
-    /// Creates an action that ends the run successfully. The result of the run is a text, which can
-    /// be a [reference or template](crate::expr).
+    /// Creates an action that ends the run of the composite successfully. The result of the run is
+    /// a text, which can be a [reference or template](crate::expr).
     ///
-    /// Using this action in a composite with an output schema is an error, because the results of
-    /// such a composite must have structured content. Use [`output`](Self::output) or
+    /// In a composite with an output schema, the action `Stop::message` is an error, because the
+    /// results of such a composite must have structured content. Use [`output`](Self::output) or
     /// [`error`](Self::error) instead.
     pub fn message(text: impl Into<String>) -> Self {
         StopResult::Message { text: text.into(), is_error: false }.into()
     }
 
-    /// Creates an action that ends the run with an error result (`isError`). Its content is a text,
-    /// followed by the outputs of the completed steps. The text can be a [reference or
-    /// template](crate::expr).
+    /// Creates an action that ends the run of the composite with an error result (`isError`). The
+    /// content of the result is a text, followed by the outputs of the completed steps. The text
+    /// can be a [reference or template](crate::expr).
     pub fn error(text: impl Into<String>) -> Self {
         StopResult::Message { text: text.into(), is_error: true }.into()
     }
 
-    /// Creates an action that ends the run successfully. The structured content of the result is a
-    /// JSON value whose strings can be [references and templates](crate::expr).
+    /// Creates an action that ends the run of the composite successfully. The structured content of
+    /// the result is `value`, a JSON value whose strings can be [references and
+    /// templates](crate::expr).
     ///
-    /// The value replaces the result of the run, even if the composite has an [output
+    /// The `value` replaces the result of the composite, even if the composite has an [output
     /// block](super::Workflow::output). If the composite has an output schema, the value is checked
     /// against it.
     pub fn output(value: impl Into<Value>) -> Self {
@@ -765,30 +772,30 @@ impl From<StopResult> for Stop {
 // === impl Retry ===
 
 impl Retry {
-    /// Creates a policy that retries up to `count` times. `count` must be between 1 and 10.
-    ///
-    /// By default, the delay before the first retry is at most 1 second, and every delay is at most
-    /// 60 seconds.
+    /// Creates a policy that retries a failed step or target up to `count` times. `count` must be
+    /// between 1 and 10. By default, the delay before the first retry is at most 1 second, and
+    /// every delay is at most 60 seconds.
     #[must_use]
     pub const fn times(count: u32) -> Self {
         Self { count, delay: RETRY_DELAY, max_delay: MAX_RETRY_DELAY, then: Then::Abort }
     }
 
-    /// Sets the upper bound of the delay before the first retry. Defaults to 1 second.
+    /// Sets the upper bound of the random delay before the first retry. Defaults to 1 second.
     #[must_use]
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets the upper bound of the delay before any retry. Defaults to 60 seconds.
+    /// Sets the upper bound of the random delay before any retry. Defaults to 60 seconds.
     #[must_use]
     pub const fn max_delay(mut self, max_delay: Duration) -> Self {
         self.max_delay = max_delay;
         self
     }
 
-    /// Sets the behavior of the run if all attempts of the step fail. Defaults to failing the run.
+    /// Sets the behavior of the composite if all attempts of the step fail. Defaults to
+    /// [`Then::Abort`], which fails the run.
     #[must_use]
     pub const fn then(mut self, then: Then) -> Self {
         self.then = then;

@@ -16,8 +16,8 @@ pub(crate) const WORKFLOW_PARALLEL: usize = 10;
 /// The default timeout of a target.
 pub(crate) const TARGET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The strategy of a composite, which determines when it calls its tools and which results it
-/// returns.
+/// The strategy of a composite tool, which determines when the composite calls its tools and which
+/// results it returns.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -33,7 +33,7 @@ pub enum Strategy {
     Workflow(Workflow),
 }
 
-/// A fan-out: calls every target, and combines the content of their results in a single result.
+/// A fan-out calls every target, and combines the content of their results in a single result.
 ///
 /// # Examples
 ///
@@ -55,26 +55,24 @@ pub struct FanOut {
     pub(crate) max_parallel: usize,
 }
 
-/// A race: calls all targets at the same time. The first successful result becomes the result of
-/// the composite, and the other calls are cancelled.
+/// A race calls all targets at the same time. The first successful result becomes the result of the
+/// composite, and the other calls are cancelled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Race {
     pub(crate) targets: Vec<Target>,
     pub(crate) max_parallel: usize,
 }
 
-/// A fallback: calls its targets one after another until one of them succeeds. The result of this
+/// A fallback calls its targets one after another until one of them succeeds. The result of this
 /// target becomes the result of the composite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fallback {
     pub(crate) targets: Vec<Target>,
 }
 
-/// A pipeline: runs its steps one after another.
-///
-/// Each step can refer to the outputs of all earlier steps. The reference `$prev` is the output of
-/// the previous step. The result of the last step becomes the result of the composite, unless an
-/// [`output`](Self::output) block is set.
+/// A pipeline runs its steps one after another. Each step can refer to the outputs of all earlier
+/// steps, for example with `$prev` to the output of the previous step. The result of the last step
+/// becomes the result of the composite, unless an [`output`](Self::output) block is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     pub(crate) steps: Vec<Step>,
@@ -82,12 +80,12 @@ pub struct Pipeline {
     pub(crate) report: bool,
 }
 
-/// A workflow: runs its steps in parallel where possible. Each step starts as soon as the steps
-/// that it refers to and [depends on](Step::depends_on) have finished.
+/// A workflow runs its steps in parallel where possible. Each step starts as soon as the steps
+/// whose outputs it uses, and the steps on which it [depends](Step::depends_on), have finished.
 ///
-/// The result of the composite is the result of the last step, in the order of declaration, that
-/// has completed. If an [`output`](Self::output) block is set, the output block builds the result
-/// instead.
+/// The result of a composite with a workflow is the result of the last step, in the order of
+/// declaration, that has completed. If an [`output`](Self::output) block is set, the output block
+/// builds the result instead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
     pub(crate) steps: Vec<Step>,
@@ -96,8 +94,7 @@ pub struct Workflow {
     pub(crate) max_parallel: usize,
 }
 
-/// A target of a fan-out, race or fallback. Consists of a tool call and its settings, for example a
-/// timeout.
+/// A target of a fan-out, race or fallback: a tool call with its settings, for example a timeout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     pub(crate) id: Option<String>,
@@ -117,32 +114,33 @@ pub enum Success {
     All,
     /// The fan-out succeeds if at least one target succeeds.
     Any,
-    /// The fan-out succeeds if at least this number of targets succeed. Optional targets are
-    /// included in the count.
+    /// The fan-out succeeds if at least this number of targets succeed, including optional targets.
     Quorum(usize),
 }
 
-/// The order of the branches' content in the result of a fan-out.
+/// The order in which the result of a fan-out contains the content of its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BranchOrder {
-    /// The order in which the targets are declared. With this order, two runs in which the targets
-    /// have equal outcomes return the content in the same order.
+    /// The order in which the targets of the fan-out are declared. With this order, two runs in
+    /// which the targets have equal outcomes return the content in the same order.
     #[default]
     Declared,
     /// The order in which the targets finish.
     Completion,
 }
 
-/// Determines where a fan-out's result names the branch from which each content block comes.
+/// Determines where the result of a fan-out names the target from which each content block comes.
+/// By default, the name of a target is the name of its tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Labels {
-    /// The name of the branch is in the `_meta` of each content block. In addition, a text block
-    /// with this name precedes the content of each completed branch, so that models can see it.
+    /// The name of the target is in the `_meta` of each content block. In addition, a text block
+    /// with this name precedes the content of each completed target, so that models can see the
+    /// name.
     #[default]
     Text,
-    /// The name of the branch is only in the `_meta` of each content block, which models do not
+    /// The name of the target is only in the `_meta` of each content block, which models do not
     /// see.
     Meta,
 }
@@ -150,7 +148,7 @@ pub enum Labels {
 // === impl Strategy ===
 
 impl Strategy {
-    /// Returns the name of the strategy in configuration files.
+    /// Returns the name of the strategy in configuration files, such as `parallel`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -198,15 +196,15 @@ impl FanOut {
         }
     }
 
-    /// Calls the targets one after another instead of at the same time. If a target fails, the
-    /// other targets are nevertheless called.
+    /// Calls the targets of the fan-out one after another instead of at the same time. If a target
+    /// fails, the fan-out continues with the next one.
     #[must_use]
     pub const fn sequential(self) -> Self {
         self.max_parallel(1)
     }
 
-    /// Sets the maximum number of targets that run at the same time. By default, all targets run at
-    /// the same time.
+    /// Sets the maximum number of targets that the fan-out calls at the same time. By default, all
+    /// targets are called at the same time.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
@@ -221,23 +219,24 @@ impl FanOut {
         self
     }
 
-    /// Sets the order in which the result contains the content of the branches. Defaults to
-    /// [`BranchOrder::Declared`].
+    /// Sets the order in which the result of the fan-out contains the content of its targets.
+    /// Defaults to [`BranchOrder::Declared`].
     #[must_use]
     pub const fn order(mut self, order: BranchOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets whether the structured content of the result reports the outcome of each branch.
-    /// Defaults to `true`.
+    /// Sets whether the structured content of the fan-out's result reports the outcome of each
+    /// target. Defaults to `true`.
     #[must_use]
     pub const fn report(mut self, report: bool) -> Self {
         self.report = report;
         self
     }
 
-    /// Sets where the result names the branch of each content block. Defaults to [`Labels::Text`].
+    /// Sets where the result of the fan-out names the target from which each content block comes.
+    /// Defaults to [`Labels::Text`].
     #[must_use]
     pub const fn labels(mut self, labels: Labels) -> Self {
         self.labels = labels;
@@ -254,8 +253,8 @@ impl Race {
         Self { targets: all(targets), max_parallel: MAX_TARGETS }
     }
 
-    /// Sets the maximum number of targets that run at the same time. By default, all targets run at
-    /// the same time.
+    /// Sets the maximum number of targets that the race calls at the same time. By default, all
+    /// targets are called at the same time.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
@@ -303,7 +302,8 @@ impl Pipeline {
 // === impl Workflow ===
 
 impl Workflow {
-    /// Creates a workflow of these steps.
+    /// Creates a workflow of these steps, in any order: each step starts when the steps that it
+    /// needs have finished.
     pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         Self {
             steps: steps.into_iter().collect(),
@@ -331,7 +331,7 @@ impl Workflow {
         self
     }
 
-    /// Sets the maximum number of steps that run at the same time. Defaults to 10.
+    /// Sets the maximum number of steps that the workflow runs at the same time. Defaults to 10.
     #[must_use]
     pub const fn max_parallel(mut self, max_parallel: usize) -> Self {
         self.max_parallel = max_parallel;
@@ -345,14 +345,14 @@ impl Target {
     /// Creates a target that calls the tool `tool`. By default, the target passes the arguments of
     /// the composite to the tool.
     ///
-    /// If the layer has a composite with the name `tool`, this composite is called, even if the
-    /// inner service has a tool with the same name.
+    /// If the layer that the composite belongs to has a composite with the name `tool`, the target
+    /// calls this composite, even if the inner service has a tool with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::new(tool))
     }
 
-    /// Creates a target like [`new`](Self::new), but always calls the tool of the inner service,
-    /// even if a composite has the same name.
+    /// Creates a target like [`new`](Self::new), but always calls the tool `tool` of the inner
+    /// service, even if a composite has the same name.
     pub fn behind(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::behind(tool))
     }
@@ -364,7 +364,7 @@ impl Target {
         Self { id: None, call, timeout, optional: false, retry: None, allow_flow: None }
     }
 
-    /// Sets the id of the target. The result uses it as the name of the target's branch. Defaults
+    /// Sets the id of the target, which names the target in the result of the composite. Defaults
     /// to the name of the tool.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -372,28 +372,28 @@ impl Target {
         self
     }
 
-    /// Sets the arguments of the tool call: an object whose strings can refer to the arguments of
-    /// the composite, for example `$input.query`.
-    ///
-    /// See [`expr`](crate::expr) for the values to which strings can refer.
+    /// Sets the arguments of the target's tool call: an object whose strings can refer to the
+    /// arguments of the composite, for example `$input.query`. See [`expr`](crate::expr) for the
+    /// values to which strings can refer.
     #[must_use]
     pub fn arguments(mut self, arguments: serde_json::Value) -> Self {
         self.call = self.call.arguments(arguments);
         self
     }
 
-    /// Sets the timeout of the tool call. Defaults to 60 seconds.
+    /// Sets the timeout of the target's tool call. Defaults to 60 seconds.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the retry policy of the tool call. By default, a failed call is not retried.
+    /// Sets the retry policy of the target's tool call. By default, a failed call is not retried.
     ///
-    /// The [timeout](Self::timeout) applies to each attempt. If all attempts fail, the branch fails
-    /// with the last error. Setting [`Retry::then`] is an error. If the fan-out should succeed
-    /// although this target fails, set [`optional`](Self::optional) instead.
+    /// The [timeout](Self::timeout) of the target applies to each attempt. If all attempts fail,
+    /// the target fails with the last error. Setting [`Retry::then`] is an error, because
+    /// [`optional`](Self::optional) determines whether a fan-out can succeed although the target
+    /// fails.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
@@ -403,16 +403,18 @@ impl Target {
     /// Sets whether a fan-out can succeed although this target fails or its tool does not exist.
     /// Defaults to `false`.
     ///
-    /// In a race or fallback, this setting is an error, because a race or fallback needs only one
-    /// successful target anyway.
+    /// In a race or fallback, setting `optional` is an error, because a race or fallback needs only
+    /// one successful target anyway.
     #[must_use]
     pub const fn optional(mut self, optional: bool) -> Self {
         self.optional = optional;
         self
     }
 
-    /// Allows this target to use labeled data that [`CompositeLayer::check_flow`] would reject,
-    /// and gives the reason. See [`Step::allow_flow`](super::Step::allow_flow).
+    /// Allows this target to use labeled data that [`CompositeLayer::check_flow`] would reject, for
+    /// example private data in the arguments of a tool that sends them to others. `reason` explains
+    /// to readers of the definition why this is safe. See
+    /// [`Step::allow_flow`](super::Step::allow_flow).
     ///
     /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
     #[must_use]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::encoding::encode_optional;
 use crate::engine::plan::Parse;
 
-/// A tool call: the name of a tool and its arguments.
+/// A tool call that a composite makes: the name of a tool and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
     /// The name of the tool as clients see it, such as `backend/tool`, or the name of another
@@ -29,8 +29,8 @@ impl ToolCall {
 
     /// Creates a call of `tool` without arguments.
     ///
-    /// If the layer has a composite with the name `tool`, this composite is called, even if the
-    /// inner service has a tool with the same name.
+    /// If the layer that the composite belongs to has a composite with the name `tool`, this
+    /// composite is called, even if the inner service has a tool with the same name.
     pub fn new(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), behind: false, arguments: None, parse: None }
     }
@@ -41,31 +41,32 @@ impl ToolCall {
         Self { behind: true, ..Self::new(tool) }
     }
 
-    /// Sets the arguments of the call. This is an object whose strings can be [references and
-    /// templates](crate::expr).
+    /// Sets the arguments of the tool call: an object whose strings can be [references and
+    /// templates](crate::expr), such as `$input.query`.
     #[must_use]
     pub fn arguments(mut self, arguments: Value) -> Self {
         self.arguments = Some(arguments);
         self
     }
 
-    /// If the tool result contains only text, parses the text as JSON. The parsed value becomes the
-    /// output of the step, so that other steps can refer to parts of it. If the text is not valid
-    /// JSON, the step fails.
+    /// Parses the result of the tool call as JSON if it contains only text. The parsed value
+    /// becomes the output of the step, so that other steps can refer to parts of it. If the text is
+    /// not valid JSON, the step fails.
     ///
-    /// If the result has several texts, each of which is JSON, the output is an array of their
-    /// values.
+    /// If the tool result has several texts, each of them is parsed as JSON, and the output of the
+    /// step is an array of the parsed values.
     #[must_use]
     pub const fn parse_json(mut self) -> Self {
         self.parse = Some(Parse::Json);
         self
     }
 
-    /// Parses the result as comma-separated values (RFC 4180) if its only content is text. The
-    /// first line contains the names of the columns. The output of the step is an array with an
-    /// object for each further line, whose members are texts.
+    /// Parses the result of the tool call as comma-separated values (RFC 4180) if its only content
+    /// is text. The first line contains the names of the columns. The output of the step is an
+    /// array with an object for each further line, whose members are strings.
     ///
-    /// The step fails if a line does not have a field for each column, or if a name is not unique.
+    /// The step fails if a line of the comma-separated values does not have a field for each
+    /// column, or if the name of a column is not unique.
     #[must_use]
     pub const fn parse_csv(mut self) -> Self {
         self.parse = Some(Parse::Csv);
