@@ -39,8 +39,8 @@ pub enum DefinitionErrorKind {
     IllegalName {
         /// The illegal name.
         name: String,
-        /// The separator between name parts, whose characters are also allowed in composite names.
-        /// Empty if no separator is configured.
+        /// The separator that the layer allows in the names of composites, such as `/`. Empty if no
+        /// separator is configured.
         separator: String,
     },
     /// The separator that is allowed in the names of composites, such as `/`, is empty, too long,
@@ -88,14 +88,14 @@ pub enum DefinitionErrorKind {
     /// A step of a pipeline follows a finally step.
     #[error("this step follows the `finally` step `{finally}`: move it before that step")]
     AfterFinally {
-        /// The finally step.
+        /// The id of the finally step that the step follows.
         finally: String,
     },
     /// A step depends on a finally step or refers to its output, although finally steps run after
     /// all other steps.
     #[error("`{finally}` is a `finally` step, which runs after this step")]
     NeedsFinally {
-        /// The finally step.
+        /// The id of the finally step that the step needs.
         finally: String,
     },
     /// A [`Switch`](super::Switch) step has no cases, so there is no tool call to choose.
@@ -104,11 +104,11 @@ pub enum DefinitionErrorKind {
     /// A number in a definition is out of bounds.
     #[error("`{key}` is {value}: expected 1 to {max}")]
     OutOfBounds {
-        /// The key of the number in the definition.
+        /// The key of the setting that is out of bounds.
         key: &'static str,
-        /// The number in the definition.
+        /// The configured value of the setting.
         value: usize,
-        /// The maximum value of the number.
+        /// The maximum value of the setting.
         max: usize,
     },
     /// In a retry policy, the delay before the first retry exceeds the maximum delay.
@@ -124,8 +124,8 @@ pub enum DefinitionErrorKind {
     UnknownStep {
         /// The id of the missing step.
         step: String,
-        /// The existing step id that is most similar to the unknown one. Suggested in the error
-        /// message.
+        /// The id of an existing step that is most similar to the unknown id. Suggested in the
+        /// error message.
         near: Option<String>,
     },
     /// The steps of a workflow depend on each other in a cycle, so none of them could start.
@@ -147,18 +147,18 @@ pub enum DefinitionErrorKind {
     /// the first iteration. The reference must be optional (`$last?`) or have a default.
     #[error("`{reference}` is absent in the first iteration: write `{near}`")]
     AbsentLast {
-        /// The reference as written.
+        /// The reference to `$last`, as written in the definition.
         reference: String,
-        /// The reference with a fallback, as a suggestion.
+        /// The reference with a fallback for a missing value. Suggested in the error message.
         near: String,
     },
     /// The factor by which the delay between the iterations of a [`Repeat`](super::Repeat) grows is
     /// out of bounds.
     #[error("`backoff` is {factor}: expected a factor from 1 to {max}")]
     Backoff {
-        /// The factor.
+        /// The configured factor, as text.
         factor: String,
-        /// The maximum.
+        /// The maximum factor.
         max: u32,
     },
     /// A reference uses the output of a step that may be skipped or may fail, and the referenced
@@ -172,14 +172,14 @@ pub enum DefinitionErrorKind {
         by: Option<String>,
         /// The reference as written in the definition.
         reference: String,
-        /// The part of the referenced path that is missing in the default results. `None` if the
+        /// The part of the referenced path that the default results do not contain. `None` if the
         /// step has no default results at all.
         lacks: Option<String>,
     },
     /// A reference names an input property that the input schema of the composite does not declare.
     #[error("the input has no `{name}`{}", DidYouMean(near.as_deref()))]
     UnknownInput {
-        /// The name of the property.
+        /// The name of the input property that the reference uses.
         name: String,
         /// The declared input property whose name is most similar to the unknown name. Suggested in
         /// the error message.
@@ -206,14 +206,14 @@ pub enum DefinitionErrorKind {
     /// The properties of an output block are nested too deep.
     #[error("properties nested too deep: expected at most {max} levels")]
     PropertiesTooDeep {
-        /// The maximum number of nested levels.
+        /// The maximum number of nested levels of properties.
         max: usize,
     },
     /// The default value of a property in an output block does not have the declared type of the
     /// property.
     #[error("the default is not of type {kind}")]
     DefaultType {
-        /// The name of the property's type.
+        /// The declared type of the property, such as `integer`.
         kind: &'static str,
     },
     /// The id of a target or step has an illegal length or illegal characters.
@@ -232,7 +232,7 @@ pub enum DefinitionErrorKind {
     /// result.
     #[error("duplicate step `{step}`")]
     DuplicateContent {
-        /// The id of the step.
+        /// The id of the step that is listed twice.
         step: String,
     },
     /// The quorum of a fan-out is zero or greater than the number of its targets.
@@ -254,7 +254,7 @@ pub enum DefinitionErrorKind {
     /// A number or duration that must be positive is zero.
     #[error("`{key}` is zero: expected more, or leave the key out")]
     Zero {
-        /// The key of the number or duration.
+        /// The key of the setting that must not be zero.
         key: &'static str,
     },
     /// A step sets default results that can never be used. Default results replace the output of a
@@ -321,7 +321,7 @@ pub enum DefinitionErrorKind {
     UnknownAnswer {
         /// The id of the elicitation step that asks the question.
         step: String,
-        /// The name of the referenced property.
+        /// The name of the property that the reference uses.
         name: String,
         /// The property of the answer whose name is most similar to the unknown name. Suggested in
         /// the error message.
@@ -341,7 +341,7 @@ pub enum DefinitionErrorKind {
         composites: Vec<String>,
         /// The nesting depth of the composites.
         depth: usize,
-        /// The maximum nesting depth.
+        /// The maximum nesting depth of composites.
         max: usize,
     },
 }

@@ -88,9 +88,9 @@ pub enum FormError {
     /// The lower bound of a property of the form exceeds its upper bound.
     #[error("`{low}` is more than `{high}`")]
     Bounds {
-        /// The keyword of the lower bound.
+        /// The keyword of the lower bound, such as `minimum`.
         low: &'static str,
-        /// The keyword of the upper bound.
+        /// The keyword of the upper bound, such as `maximum`.
         high: &'static str,
     },
     /// The default value of a property of the form does not match the schema of the property.
@@ -111,7 +111,7 @@ pub enum FormError {
     TooManyProperties {
         /// The number of properties of the form.
         count: usize,
-        /// The maximum number of properties.
+        /// The maximum number of properties of a form.
         max: usize,
     },
     /// The JSON of the form's schema is too large.
