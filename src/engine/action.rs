@@ -85,19 +85,21 @@ pub(crate) enum EndForm {
     Output,
 }
 
-/// The effect on the run if the user declines a question or does not answer it.
+/// The effect on the run of a composite if the user declines a question of the composite or does
+/// not answer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum OnRefusal {
-    /// The run fails.
+    /// The run of the composite fails.
     #[default]
     Abort,
-    /// The step completes without an answer, and the run continues. The output of the step is then
-    /// an object with the single member `action`, such as `{ "action": "decline" }`.
+    /// The step that asks the question completes without an answer, and the run continues. The
+    /// output of the step is then an object with the single member `action`, such as `{ "action":
+    /// "decline" }`.
     Continue,
-    /// The step completes and the run ends early: steps that are already running finish, and all
-    /// other steps are skipped.
+    /// The step that asks the question completes, and the run ends early: steps that are already
+    /// running finish, and all other steps are skipped.
     SkipRemaining,
 }
 

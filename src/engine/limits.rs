@@ -17,11 +17,12 @@ const MAX_ROUNDS: usize = 10;
 /// notification that keeps the request from timing out.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The limits on the resources that one call of a composite uses, including all nested runs: the
-/// number of tool calls, the total size of their results, and the rounds of questions to the user.
+/// The limits on the resources that one call of a composite tool may use: the number of tool calls,
+/// the total size of their results, and the rounds of questions to the user. If the composite calls
+/// other composites, their calls are included.
 ///
-/// A step or loop element that would exceed a limit fails with an error message that names the
-/// limit. All other steps and elements continue.
+/// If a part of the composite, such as a step or a loop element, would exceed one of these limits,
+/// this part fails with an error message that names the limit. All other parts continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
     pub(super) max_calls: usize,
@@ -50,27 +51,28 @@ pub(crate) struct RunLimits {
 // === impl CallLimits ===
 
 impl CallLimits {
-    /// Sets the maximum number of tool calls. Defaults to 10 000.
+    /// Sets the maximum number of tool calls in one call of a composite. Defaults to 10 000.
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.max_calls = calls;
         self
     }
 
-    /// Sets the maximum total size of the tool results, in bytes: the size of their texts, binary
-    /// data and JSON values. Defaults to 4 MiB.
+    /// Sets the maximum total size, in bytes, of the tool results that one call of a composite may
+    /// receive. The size of a result is the size of its texts, binary data and JSON values.
+    /// Defaults to 4 MiB.
     ///
-    /// The result of the composite can be larger than this limit, because its report repeats the
-    /// texts of tools that return no structured content.
+    /// The result of a composite can be larger than `max_result_bytes`, because it may contain a
+    /// report that repeats the texts of tools that return no structured content.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
     }
 
-    /// Sets the maximum number of rounds of questions. In one round, the client receives all
-    /// questions that are pending at that time. Defaults to 10, because MCP clients automatically
-    /// handle up to 10 rounds.
+    /// Sets the maximum number of rounds of questions to the client in one call of a composite. In
+    /// one round, the client receives all questions that are pending at that time. Defaults to 10,
+    /// because MCP clients automatically handle up to 10 rounds.
     #[must_use]
     pub const fn max_rounds(mut self, rounds: usize) -> Self {
         self.max_rounds = rounds;

@@ -16,37 +16,43 @@ use super::{
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
-/// A group of steps that may run at the same time, because no step in the group waits for another.
+/// A group of steps in the [preview](crate::composite::Preview) of a composite. The steps may run
+/// at the same time, because none of them waits for another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wave {
-    /// The steps, in the order of the plan.
+    /// The steps of the wave, in the order of their definition.
     pub steps: Vec<StepPreview>,
 }
 
-/// The preview of one step of a run.
+/// The preview of one step or target of a composite: the effects that it would have in a run with
+/// given arguments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepPreview {
     /// The ID of the step or target.
     pub id: String,
-    /// Whether the step runs after the outcome of the run is decided.
+    /// Whether the step is a [finally step](crate::composite::Finally), which runs after the
+    /// outcome of the run is decided.
     #[serde(skip_serializing_if = "is_false")]
     pub finally: bool,
     /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
-    /// The collection and the limits of a loop over a collection. `None` for all other steps.
+    /// The loop that the step runs over the elements of a collection. `None` if the step runs no
+    /// such loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
-    /// The condition and the limits of a loop that repeats a call. `None` for all other steps.
+    /// The loop in which the step repeats a call until a condition holds. `None` if the step runs
+    /// no such loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<RepeatPreview>,
-    /// The question to the user. `None` if the step does not ask the user.
+    /// The question that the step asks the user. `None` if the step asks no question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
-    /// The value that the step computes. Parts that are known only during a run are shown as their
-    /// source text. `None` if the step computes no value.
+    /// The value that the step computes. Parts of the value that are known only during a run are
+    /// shown as their source text, such as `$steps.scan.output`. `None` if the step computes no
+    /// value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
     /// The result with which the step ends the run. `None` if the step does not end the run.
@@ -61,11 +67,12 @@ pub struct StepPreview {
     pub calls: Vec<CallPreview>,
 }
 
-/// A condition of a step or of a switch case.
+/// The preview of a condition, which belongs to a step or to a case of a
+/// [`Switch`](crate::composite::Switch).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ConditionPreview {
-    /// The source text of the condition.
+    /// The source text of the condition, such as `steps.scan.output.count > 3`.
     pub written: String,
     /// Whether the condition is true. `None` if this depends on values that are known only during a
     /// run, or if the evaluation fails.
@@ -77,7 +84,7 @@ pub struct ConditionPreview {
     pub error: Option<String>,
 }
 
-/// The preview of a tool call.
+/// The preview of a tool call that a composite may make.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallPreview {
@@ -85,26 +92,26 @@ pub struct CallPreview {
     /// switch, and for calls of other steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<ConditionPreview>,
-    /// The name of the tool.
+    /// The name of the called tool.
     pub tool: String,
-    /// The arguments of the call. Values that are known only during a run are shown as their source
-    /// text, such as `$steps.scan.output`.
+    /// The arguments of the tool call. Values that are known only during a run are shown as their
+    /// source text, such as `$steps.scan.output`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// An error that is certain to occur when the arguments are evaluated or prepared, and that
-    /// fails the step. `None` if the preview finds no such error.
+    /// An error that is certain to occur when the arguments of the tool call are evaluated or
+    /// prepared, and that fails the step. `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The preview of a loop: its collection and its limits.
+/// The preview of a loop that calls a tool for each element of a collection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoopPreview {
-    /// The source text of the collection.
+    /// The source text of the loop's collection, such as `$steps.search.output.hits`.
     pub collection: String,
-    /// The elements of the collection. `None` if they are known only during a run, or if the
-    /// evaluation fails.
+    /// The elements of the loop's collection. `None` if they are known only during a run, or if
+    /// evaluating the collection fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
     /// An error that is certain to fail the step when the loop starts, because the collection
@@ -113,9 +120,9 @@ pub struct LoopPreview {
     pub error: Option<String>,
     /// The maximum number of loop elements that are processed at the same time.
     pub max_parallel: usize,
-    /// The maximum number of loop elements. If the collection has more, the step fails.
+    /// The maximum number of loop elements. If the collection has more elements, the step fails.
     pub max_iterations: usize,
-    /// The delay before each element except the first, in milliseconds.
+    /// The delay before the loop processes each element except the first, in milliseconds.
     #[serde(skip_serializing_if = "is_zero")]
     pub delay_ms: u64,
     /// Whether the loop ends after the first element that succeeds.
@@ -129,34 +136,35 @@ pub struct LoopPreview {
 pub struct RepeatPreview {
     /// The source text of the condition that ends the loop.
     pub until: String,
-    /// The maximum number of iterations.
+    /// The maximum number of iterations of the loop.
     pub max_iterations: usize,
-    /// The delay before the second iteration, in milliseconds.
+    /// The delay before the second iteration of the loop, in milliseconds.
     pub delay_ms: u64,
-    /// The factor by which the delay grows with each further iteration.
+    /// The factor by which the delay between two iterations grows with each further iteration.
     pub backoff: f64,
-    /// The longest delay, in milliseconds.
+    /// The maximum delay between two iterations, in milliseconds.
     pub max_delay_ms: u64,
-    /// The maximum duration of the loop, in milliseconds. `None` if only the run limits it.
+    /// The timeout of the whole loop, in milliseconds. `None` if only the timeout of the run limits
+    /// the loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// The preview of a question to the user.
+/// The preview of a question that a step asks the user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ElicitationPreview {
-    /// The text of the question. Shown as its source text if it depends on values that are known
-    /// only during a run.
+    /// The text of the question. If the text depends on values that are known only during a run,
+    /// this is its source text.
     pub message: Value,
-    /// The schema of the form that the user fills in. Strings that depend on values that are known
-    /// only during a run are shown as their source text.
+    /// The JSON Schema of the form that the user fills in. Strings in the schema that depend on
+    /// values that are known only during a run are shown as their source text.
     pub schema: Value,
     /// An error that is certain to occur when the question is evaluated, and that fails the step.
     /// `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The effect on the run if the user declines.
+    /// The effect on the run if the user declines the question.
     pub on_decline: OnRefusal,
     /// The effect on the run if the user dismisses the question or does not answer it.
     pub on_cancel: OnRefusal,
@@ -164,14 +172,14 @@ pub struct ElicitationPreview {
     pub timeout_ms: u64,
 }
 
-/// The preview of a stop, which is a step that ends the run.
+/// The preview of a [`Stop`](crate::composite::Stop), which is a step that ends the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StopPreview {
-    /// Whether the stop makes the run fail.
+    /// Whether the stop ends the run with an error result (`isError`).
     pub is_error: bool,
-    /// The text or the structured content of the run's result. Parts that are known only during a
-    /// run are shown as their source text.
+    /// The text or the structured content with which the stop ends the run. Parts that are known
+    /// only during a run are shown as their source text, such as `$steps.scan.output`.
     pub result: Value,
 }
 

@@ -14,17 +14,17 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonType {
-    /// A string.
+    /// A JSON string.
     String,
     /// A number without a fraction.
     Integer,
-    /// A number.
+    /// A number, with or without a fraction.
     Number,
-    /// `true` or `false`.
+    /// A boolean: `true` or `false`.
     Boolean,
-    /// An object.
+    /// A JSON object.
     Object,
-    /// An array.
+    /// A JSON array.
     Array,
 }
 
