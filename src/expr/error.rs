@@ -5,14 +5,15 @@ use std::fmt;
 use super::PathSegment;
 use crate::suggest::DidYouMean;
 
-/// An error that is found when an expression is parsed, before any run.
+/// An error that is found when a reference or template, such as `$input.query`, is parsed, before
+/// any run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
-    /// A reference begins with an unknown name.
+    /// A reference begins with an unknown name, such as `$inptu`.
     #[error("unknown reference `{text}`: expected {expected}, or `$$` for a literal `$`")]
     UnknownRoot {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
         /// The names with which references can begin at this place of the definition, for the error
         /// message.
@@ -21,7 +22,7 @@ pub enum ExpressionError {
     /// A reference names a step that does not exist.
     #[error("there is no step `{step}`, which `{text}` refers to{}", DidYouMean(near.as_deref()))]
     UnknownStep {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
         /// The name or index by which the reference identifies the step.
         step: String,
@@ -29,10 +30,10 @@ pub enum ExpressionError {
         /// message. `None` if no name is similar.
         near: Option<String>,
     },
-    /// A reference names a step that will not have run when the reference is evaluated.
+    /// A reference in a step of a pipeline names this step or a later one, which has not run yet.
     #[error("`{text}` refers to step `{step}`, which has not run by then")]
     LaterStep {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
         /// The name or index by which the reference identifies the step.
         step: String,
@@ -40,10 +41,10 @@ pub enum ExpressionError {
     /// The reference `$prev` is used in the first step of a pipeline, which has no previous step.
     #[error("`{text}` refers to the previous step, but this step is the first")]
     NoPrevious {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
     },
-    /// A reference names a field that steps do not have.
+    /// A reference names a field that steps do not have, such as `$steps.search.result`.
     #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
     UnknownField {
         /// The name of the unknown field.
@@ -58,46 +59,48 @@ pub enum ExpressionError {
     /// A reference names a variable that does not exist.
     #[error("there is no variable `{name}`, which `{text}` refers to{}", DidYouMean(near.as_deref()))]
     UnknownVariable {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
-        /// The name of the variable.
+        /// The name that no variable has.
         name: String,
         /// The most similar name of a variable, as a suggestion. `None` if no name is similar.
         near: Option<String>,
     },
-    /// A reference leads to a part that its variable does not have.
+    /// A reference leads to a part of a variable's value that does not exist, such as
+    /// `$vars.team.name` if `team` is a string.
     #[error("the variable has no such part: `{text}`")]
     NoPartOfVariable {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
     },
-    /// A reference to a secret variable is in a place whose value clients can see.
+    /// A reference uses a secret variable in a place whose value clients can see.
     #[error("`{text}` is secret: expected it in the arguments of a tool that is not a composite")]
     SecretVariable {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
     },
-    /// A reference begins with a known name but has a syntax error.
+    /// A reference begins with a known name but has a syntax error, such as `$input[`.
     #[error("malformed reference `{text}` at character {position}: expected {expected}")]
     Malformed {
-        /// The reference as written.
+        /// The reference as written in the definition.
         text: String,
         /// The position of the error within the reference, in characters, starting at one.
         position: usize,
-        /// The expected syntax.
+        /// A description of the syntax that was expected at this position.
         expected: &'static str,
     },
     /// A template has a syntax error, or uses a feature that templates do not support.
     #[error("at line {line}, character {column} of the template: {reason}")]
     Template {
-        /// A description of the error.
+        /// A description of the error in the template.
         reason: String,
         /// The line of the error in the template, starting at one.
         line: usize,
         /// The column of the error in its line, in characters, starting at one.
         column: usize,
     },
-    /// A value cannot have the required type, regardless of the data of a run.
+    /// A value that must have a certain type, such as the collection of a loop, cannot have this
+    /// type, whatever the data of a run is.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
         /// The description of the value in the error message, such as `the collection`.
@@ -109,21 +112,22 @@ pub enum ExpressionError {
     },
 }
 
-/// All errors in an expression. Each error comes with the path to the string that caused it.
+/// All errors that were found when an [`Expression`](super::Expression) was parsed. Each error
+/// comes with the path to the string that contains the invalid reference or template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
-/// An error that occurs while an expression is evaluated.
+/// An error that occurs while an [`Expression`](super::Expression) is evaluated.
 ///
-/// The error message may be sent to clients. It contains only parts of the expression, and no data
-/// of the run.
+/// The message of an evaluation error may be sent to clients. It contains only parts of the
+/// expression, and no data of the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
-    /// A reference refers to a missing value, and is not optional.
+    /// A reference that is not optional, such as `$input.query`, refers to a missing value.
     #[error("`{reference}` has no value")]
     Missing {
-        /// The reference as it was written.
+        /// The reference to the missing value, as written in the definition.
         reference: String,
     },
     /// A reference selects an element of an array, but the array is in the member `result` of an
@@ -132,7 +136,7 @@ pub enum EvaluationError {
         "`{reference}` has no value: the array is in `result`, so write `.result` before the index"
     )]
     WrappedArray {
-        /// The reference as it was written.
+        /// The reference to the array element, as written in the definition.
         reference: String,
     },
     /// The evaluation of a template failed, but not because of a missing value.
@@ -148,10 +152,11 @@ pub enum EvaluationError {
     TooLarge {
         /// The text of the template, or of the part of it that failed. Truncated if it is too long.
         template: String,
-        /// The maximum size of the string, in bytes.
+        /// The maximum size of the produced string, in bytes.
         max: usize,
     },
-    /// The value of a condition or collection has the wrong type.
+    /// The value of a condition is not a boolean (or the text `true` or `false`), or the value of a
+    /// loop's collection is not an array.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
         /// The name of the value in the message.
@@ -174,7 +179,8 @@ impl ExpressionErrors {
         Self(errors)
     }
 
-    /// Iterates over the errors. Each error comes with the path to the string that caused it.
+    /// Iterates over the errors. Each error comes with the path to the string that contains the
+    /// invalid reference or template.
     pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ExpressionError)> {
         self.0.iter().map(|(path, error)| (path.as_slice(), error))
     }

@@ -13,10 +13,10 @@ use super::{
     variable_reference::VariableReference,
 };
 
-/// A JSON value whose strings may contain references and templates. Evaluating it replaces them by
-/// their values.
+/// A JSON value whose strings may contain references, such as `$input.query`, and templates, such
+/// as `Dear {{ input.name }}`. Evaluating the expression replaces them by their values.
 ///
-/// See the [module docs](crate::expr) for the syntax of references and templates.
+/// The [module docs](crate::expr) describe the syntax of references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
@@ -72,13 +72,13 @@ impl Use<'_> {
 // === impl Expression ===
 
 impl Expression {
-    /// Parses the references and templates in the strings of `value`. They can refer only to the
-    /// input of a composite.
+    /// Parses the references and templates in the strings of `value`. The references can refer only
+    /// to the input, for example `$input.query`.
     ///
     /// # Errors
     ///
-    /// Returns an error for each string that contains an invalid reference or template. Each error
-    /// comes with the path to its string.
+    /// Returns an error for each string in `value` that contains an invalid reference or template.
+    /// Each error comes with the path to its string.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
         Self::parse_in(value, &ScopeNames::default())
     }
@@ -112,12 +112,12 @@ impl Expression {
         Self(Node::Literal(value))
     }
 
-    /// Evaluates the expression for an input. All references and templates are replaced by their
-    /// values.
+    /// Evaluates the expression: replaces all references and templates by their values, which are
+    /// parts of `input` or computed from it.
     ///
-    /// If an optional reference refers to a missing value, the array element or object member that
-    /// contains the reference is omitted. If the whole expression is such a reference, returns
-    /// `None`.
+    /// If an optional reference, such as `$input.lang?`, refers to a missing value, the array
+    /// element or object member that contains the reference is omitted. If the whole expression is
+    /// such a reference, `evaluate` returns `None`.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! Expressions: JSON values whose strings may contain references and templates. Definitions of
-//! composites use them, for example as the arguments of a step.
+//! Expressions: JSON values whose strings may contain references and templates. The definitions of
+//! composites contain expressions, for example as the arguments of a step.
 //!
-//! An expression is written as plain JSON or TOML. A string that begins with `$` is a *reference*.
-//! Evaluating the expression replaces it by the referenced value, which can have any type. A string
-//! that contains `{{` or `{%` is a *template*, and is replaced by the value that the template
-//! computes:
+//! An expression is written as plain JSON or TOML. A string that begins with `$` is a *reference*,
+//! and evaluating the expression replaces the string by the referenced value, which can have any
+//! type. A string that contains `{{` or `{%` is a *template*, and is replaced by the value that the
+//! template computes:
 //!
 //! | written | value |
 //! |---|---|
@@ -24,21 +24,23 @@
 //! | `"Dear {{ input.name }}"` | a string with inserted values |
 //! | `"{{ input.a + 1 }}"` | the value of one expression, with its type |
 //!
-//! References and templates may appear anywhere inside objects and arrays, but not in keys. All of
-//! them are parsed when the definition is built. The values that replace them are not parsed again.
-//! Data from clients or tools therefore cannot introduce a reference or a template.
+//! References and templates may appear anywhere inside the objects and arrays of an expression, but
+//! not in keys. All of them are parsed when the definition is built, and the values that replace
+//! them are not parsed again. Data from clients or tools therefore cannot introduce a reference or
+//! a template.
 //!
-//! If a composite sets `strict = false`, strings with an unknown name after the `$`, such as
-//! `$5.00 off`, are literals, and all references are optional. Templates are strict regardless of
-//! this setting: an unknown name is an error in the definition, and a missing value is an
-//! evaluation error.
+//! If a composite sets `strict = false`, strings with an unknown name after the `$`, such as `$5.00
+//! off`, are literals, and all references are optional. The setting does not affect templates: in a
+//! template, an unknown name is an error in the definition, and a missing value is an evaluation
+//! error.
 //!
 //! # Templates
 //!
-//! `{{ }}` contains an expression as in Jinja. An expression consists of names, operators, filters
-//! after `|`, and tests after `is`. The names are those in the table above, without `$`; `params`
-//! is another name for `input`. The statements `{% if %}`, `{% elif %}`, `{% else %}`, `{% for %}`
-//! and `{% raw %}` control the text between them. Comments are not supported: `{#` is literal text.
+//! In a template, `{{ }}` contains an expression as in Jinja, which consists of names, operators,
+//! filters after `|`, and tests after `is`. The names are those that references use, without `$`,
+//! such as `input.query`; `params` is another name for `input`. The statements `{% if %}`, `{% elif
+//! %}`, `{% else %}`, `{% for %}` and `{% raw %}` control the text between them. Comments are not
+//! supported: `{#` is literal text.
 //!
 //! - If a template consists of a single `{{ }}`, with no text or spaces around it, the value of its
 //!   expression keeps its type. Otherwise, the template produces a string. Strings are inserted
@@ -77,7 +79,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Templates compute new values:
+//! Templates compute new values from the input:
 //!
 //! ```
 //! use mcp_composite::expr::Expression;

@@ -8,7 +8,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathSegment {
-    /// The key of an object member.
+    /// The key of an object member, such as `name`.
     Key(String),
     /// The index of an array element, starting at zero.
     Index(usize),

@@ -10,16 +10,17 @@ use crate::suggest::nearest;
 /// The name with which references to variables begin, as in `$vars.team`.
 pub(super) const VARIABLES: &str = "vars";
 
-/// Named constants that the expressions of a [composite](crate::composite::CompositeTool) can refer
-/// to, such as `$vars.team` or `{{ vars.team }}`.
+/// Variables are named constants to which the expressions of a
+/// [composite](crate::composite::CompositeTool) can refer, such as `$vars.team` or `{{ vars.team
+/// }}`.
 ///
-/// A *secret* variable can only be used in the arguments of a tool, except for another composite.
-/// Definitions that use it elsewhere are rejected, because clients see the other values: in
-/// results, in questions or in the states of suspended runs. `Debug`, previews and diagrams show
-/// only the names of secret variables. In logs, spans and the events of observers, arguments that
-/// contain a secret variable are replaced by `…`.
+/// A *secret* variable can be used only in the arguments of a tool that is not another composite.
+/// Definitions that use a secret variable elsewhere are rejected, because clients can see other
+/// values of a run: in results, in questions or in the states of suspended runs. `Debug`, previews
+/// and diagrams show only the names of secret variables. In logs, spans and the events of
+/// observers, arguments that contain a secret variable are replaced by `…`.
 ///
-/// Clones share the variables.
+/// Clones of `Variables` share the values, so cloning is cheap.
 ///
 /// # Examples
 ///
@@ -59,13 +60,14 @@ impl Variables {
         Self::default()
     }
 
-    /// Adds a variable, or replaces the variable of this name.
+    /// Adds a variable with this name and value, or replaces the variable that has this name.
     #[must_use]
     pub fn with(self, name: impl Into<String>, value: Value) -> Self {
         self.add(name.into(), value, false)
     }
 
-    /// Adds a secret variable, or replaces the variable of this name.
+    /// Adds a secret variable, whose value clients cannot see, or replaces the variable that has
+    /// this name.
     #[must_use]
     pub fn with_secret(self, name: impl Into<String>, value: Value) -> Self {
         self.add(name.into(), value, true)
