@@ -5,11 +5,12 @@ use std::{error::Error, fmt, sync::Arc};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
-/// A backend server failed to answer a request, for example because it is not connected.
+/// The error of a request that a backend server failed to answer, for example because it is not
+/// connected.
 ///
-/// The error message names the backend and the kind of failure, and may be shown to a client. The
-/// details are only in [`source`](Error::source), because they may contain addresses, paths and
-/// other internals.
+/// The message of a `BackendError` names the backend and the kind of failure, and may be shown to a
+/// client. The details are only in [`source`](Error::source), because they may contain addresses,
+/// paths and other internals.
 #[derive(Debug)]
 pub struct BackendError {
     backend: Arc<str>,
@@ -17,24 +18,24 @@ pub struct BackendError {
     source: Option<BoxError>,
 }
 
-/// The reason why a backend failed to answer.
+/// The reason why a backend server failed to answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// The backend is not connected. The request was not sent to it.
+    /// The backend is not connected, so the request was not sent.
     NotConnected,
     /// The connection to the backend was lost before the backend answered.
     ConnectionLost,
     /// The backend did not answer in time.
     TimedOut,
-    /// The backend is overloaded. The request was not sent to it.
+    /// The backend is overloaded, so the request was not sent.
     Overloaded,
     /// The backend does not support the method of the request.
     ///
-    /// If a backend answers with the JSON-RPC error "method not found", the client does not receive
-    /// this error, because it would conclude that the whole server does not support the method.
-    /// Requests for lists are the exception: if the backend does not offer the list, the JSON-RPC
-    /// error is returned in a [`Reply`](super::Reply).
+    /// If a backend answers with the JSON-RPC error "method not found", this kind of `BackendError`
+    /// replaces the JSON-RPC error. Otherwise, the client would conclude that the whole server does
+    /// not support the method. Requests for lists are the exception: if the backend does not offer
+    /// the list, the JSON-RPC error is returned in a [`Reply`](super::Reply).
     Unsupported,
     /// The backend failed for another reason.
     Failed,
@@ -49,9 +50,9 @@ impl BackendError {
         Self { backend: backend.into(), kind, source: None }
     }
 
-    /// Converts the error of a Tower service that represents the backend with the name `backend`.
-    ///
-    /// If `error` is already a `BackendError` of this backend, it is returned unchanged.
+    /// Converts `error`, which the Tower service of the backend with the name `backend` has
+    /// returned, to a `BackendError`. If `error` already is a `BackendError` of this backend, it is
+    /// returned unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -65,15 +66,15 @@ impl BackendError {
         Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
     }
 
-    /// Sets the [`source`](Error::source) of the error. The source contains the details, which are
-    /// logged, but never shown to clients.
+    /// Sets the [`source`](Error::source) of the error, which contains the details for the
+    /// operator. The details are logged, but clients never receive them.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Returns the name of the backend.
+    /// Returns the name of the backend that failed to answer.
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.backend

@@ -3,16 +3,18 @@
 use rmcp::model::{ContentBlock, MetaObject};
 use serde_json::Value;
 
-/// The `_meta` key that names the branch from which a content block comes.
+/// The `_meta` key that names the branch from which a content block in the result of a composite
+/// comes. A branch is a target of a fan-out, race or fallback, or a step of a pipeline or workflow.
 pub const BRANCH: &str = "mcp-composite/branch";
-/// The `_meta` key that names the tool from which a content block comes. It is set only if the name
-/// of the branch differs from the name of the tool.
+/// The `_meta` key that names the tool from which a content block in the result of a composite
+/// comes. The key is set only if the name of the tool differs from the name under [`BRANCH`].
 pub const TOOL: &str = "mcp-composite/tool";
-/// The `_meta` key that marks a text block as a label. A label precedes the content of a branch,
-/// and names the branch.
+/// The `_meta` key that marks a text block in the result of a fan-out as a label. A label precedes
+/// the content of a target, and names the target.
 ///
-/// The value of the key is `true`. Labels exist because models do not see `_meta`. A label is not
-/// part of the branch's output: if a later step reads this output, labels are skipped.
+/// The value of the key `mcp-composite/label` is `true`. Labels exist because models do not see
+/// `_meta`. A label is not part of the target's output: if a later step reads this output, labels
+/// are skipped.
 pub const LABEL: &str = "mcp-composite/label";
 
 /// Returns the `_meta` of a content block, or `None` if the block has none.

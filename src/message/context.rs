@@ -32,11 +32,12 @@ const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// notifications.
 const PROGRESS_TOKEN: &str = "progressToken";
 
-/// The context of a [`Request`](super::Request): everything except the MCP message itself, for
+/// The context of an MCP [`Request`](super::Request): everything except the MCP message itself, for
 /// example the id, `_meta` and the connection to the client.
 ///
 /// A request that your code creates has an empty context: no connection, no `_meta`, and the id
-/// `0`. Such a request can only be canceled by dropping the future of the call.
+/// `0`. To cancel such a request, drop the future of the call or [set](Self::set_cancellation) a
+/// cancellation token.
 #[derive(Clone, Debug)]
 pub struct Context {
     id: RequestId,
@@ -79,9 +80,10 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// If a branch of a composite made the request, the id consists of the id of the request that
-    /// called the composite and the name of the branch, for example `7#search`. Requests that are
-    /// [nested](super::Request::within) in another request have similar ids.
+    /// If a composite made the request, which is a tool that calls other tools, the id consists of
+    /// the id of the request that called the composite and the name of the target or step, for
+    /// example `7#search`. Requests that are [nested](super::Request::within) in another request
+    /// have similar ids.
     #[must_use]
     pub fn id(&self) -> RequestId {
         // The id is formatted on demand, because the ids of most branches are never read.
@@ -122,9 +124,8 @@ impl Context {
         &mut self.meta
     }
 
-    /// Returns the extensions of the request. These are typed values that exist only inside this
-    /// process, such as the `http::request::Parts` of the HTTP request in which the MCP request
-    /// arrived.
+    /// Returns the extensions of the request: typed values that exist only inside this process. An
+    /// example is the `http::request::Parts` of the HTTP request in which the MCP request arrived.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
@@ -138,17 +139,18 @@ impl Context {
     /// Returns the token that is canceled when the client cancels the request. Returns `None` if
     /// the request was created in code and no token was [set](Self::set_cancellation).
     ///
-    /// Most layers do not need this token. When it is canceled, the server that runs the stack
-    /// drops the future of the call, and thereby cancels all layers.
+    /// Most layers do not need the cancellation token of a request. When the token is canceled, the
+    /// server that runs the layers drops the future of the call, and thereby cancels all layers.
     #[must_use]
     pub const fn cancellation(&self) -> Option<&CancellationToken> {
         self.cancellation.as_ref()
     }
 
-    /// Sets a token that your code cancels in order to cancel the request.
+    /// Sets the cancellation token of the request. Your code cancels the token in order to cancel
+    /// the request.
     ///
-    /// Alternatively, drop the future of the call. In both cases, the handler of the request is
-    /// notified of the cancellation.
+    /// Instead of canceling the token, you can also drop the future of the call. In both cases, the
+    /// handler of the request is notified of the cancellation.
     pub fn set_cancellation(&mut self, token: CancellationToken) {
         self.cancellation = Some(token);
     }
@@ -160,14 +162,14 @@ impl Context {
         self.peer.as_ref()
     }
 
-    /// Returns the progress reporter of the request. Returns `None` if the client did not request
-    /// progress notifications.
+    /// Returns the progress reporter of the request, which sends progress notifications to the
+    /// client. Returns `None` if the client did not request progress notifications.
     #[must_use]
     pub const fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
 
-    /// Sets the progress reporter of the request.
+    /// Sets the progress reporter of the request, which sends progress notifications to the client.
     pub fn set_progress(&mut self, progress: Progress) {
         self.progress = Some(progress);
     }
@@ -175,8 +177,8 @@ impl Context {
     /// Returns the sender of log messages to the client that made the request. Returns `None` if
     /// the client does not receive log messages.
     ///
-    /// Also returns `None` in a branch of a composite. The client could not see from which branch a
-    /// log message comes.
+    /// Also returns `None` if a composite made the request, which is a tool that calls other tools.
+    /// The client could not see from which of these tools a log message comes.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()

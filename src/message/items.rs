@@ -49,10 +49,9 @@ impl ItemMut<'_> {
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `keep` for each item in a list, and removes the item if `keep` returns `false`. `keep`
-    /// can also modify the item. Does nothing if the reply is not a list.
-    ///
-    /// A reply to `resources/directory/read` also counts as a list of resources.
+    /// Calls `keep` for each item if the reply is a list, and removes the item if `keep` returns
+    /// `false`. `keep` can also modify the item. Does nothing if the reply is not a list. A reply
+    /// to `resources/directory/read` counts as a list of resources.
     pub fn retain_items(&mut self, mut keep: impl FnMut(ItemMut<'_>) -> bool) {
         match self.result_mut() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -91,7 +90,8 @@ impl Reply {
         }
     }
 
-    /// Returns the kind of items that the reply lists. Returns `None` if the reply is not a list.
+    /// Returns the kind of items that the reply lists, such as tools. Returns `None` if the reply
+    /// is not a list.
     #[must_use]
     pub fn lists(&self) -> Option<ItemKind> {
         self.page().map(|(kind, _)| kind)
@@ -111,8 +111,8 @@ impl Reply {
         is_other
     }
 
-    /// Returns the kind of the listed items if the reply is the last page of a list. Returns `None`
-    /// for other pages and for replies that are not lists.
+    /// Returns the kind of the listed items, such as tools, if the reply is the last page of a
+    /// list. Returns `None` for other pages and for replies that are not lists.
     #[must_use]
     pub fn ends_list(&self) -> Option<ItemKind> {
         self.page().and_then(|(kind, next)| next.is_none().then_some(kind))

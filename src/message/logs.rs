@@ -33,11 +33,11 @@ const LOGGER: &str = env!("CARGO_PKG_NAME");
 
 /// Sends log messages about one request to the client that made the request.
 ///
-/// The [`Context`](super::Context) of a request contains this sender if the client receives log
+/// The [`Context`](super::Context) of a request contains a `Logs` sender if the client receives log
 /// messages. A client with protocol version 2025-11-25 or older always receives them. A client with
 /// a newer version receives them if it sets a level in the `_meta` of the request.
 ///
-/// Messages below the client's minimum level are ignored. This level defaults to `info`. Sending
+/// Log messages below the client's minimum level, which defaults to `info`, are ignored. Sending
 /// never waits for a slow client: messages that exceed a limit are dropped. Before the client
 /// receives the answer to its request, a final message reports how many messages were dropped.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ impl Logs {
         Self { client, queue: Arc::default() }
     }
 
-    /// Returns `true` if messages of this level are sent to the client.
+    /// Returns `true` if log messages of this level are sent to the client.
     #[must_use]
     pub fn wants(&self, level: LoggingLevel) -> bool {
         level as u8 >= self.level() as u8
@@ -86,7 +86,7 @@ impl Logs {
         self.client.get().unwrap_or(LoggingLevel::Info)
     }
 
-    /// Queues a message for the client. Ignores the message if its level is below the client's
+    /// Queues a log message for the client. Ignores the message if its level is below the client's
     /// minimum level, and drops it if a limit is exceeded.
     pub fn send(&self, message: LoggingMessageNotificationParam) {
         if self.wants(message.level) {

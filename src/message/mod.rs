@@ -3,12 +3,11 @@
 //!
 //! Every layer and every server in this crate is a `tower::Service<Request, Response = Reply>`. A
 //! request consists of an MCP message and its [`Context`]. A reply is a result, a JSON-RPC error or
-//! a typed [`Refusal`]. JSON-RPC errors and refusals are also responses of the Tower service. The
-//! service returns its error type only if it failed to answer. The layers of Tower can therefore be
-//! used without converting errors.
+//! a [`Refusal`], which is the rejection of the request by a layer. The service returns its error
+//! type only if it failed to answer, so the layers of Tower can be used without converting errors.
 //!
-//! A request does not have to come from a client. Your code can create a request and call any layer
-//! with it, as with other Tower services.
+//! Your code can also create a [`Request`] without a client, and call any layer or server with it,
+//! as with other Tower services.
 //!
 //! # Examples
 //!

@@ -12,20 +12,21 @@ use super::{
 
 impl Request {
     /// Nests this request in another request, whose context is `outer`. Use this method in a tool
-    /// that calls other tools while it answers a request, for example in an agent. The other tools
-    /// can be in the same stack or in another one.
+    /// that calls other tools while it answers a request, for example in an agent. The called tools
+    /// can be behind the same layers as the calling tool, or in another server.
     ///
-    /// This request inherits the `_meta`, extensions, cancellation token and progress reporter of
-    /// the outer request. Values that are already set in the context of this request are kept. The
-    /// costs of this request are charged to the run to which the outer request belongs.
+    /// A nested request inherits the `_meta`, extensions, cancellation token and progress reporter
+    /// of the outer request. Values that are already set in the context of the nested request are
+    /// kept. If the outer request belongs to a run of a composite, the costs of the nested request
+    /// are charged to the run.
     ///
     /// If the client can be asked questions during the outer request, it can also be asked during
-    /// this request. Otherwise, the client capabilities for questions are removed, because the
-    /// client's answers could not be delivered.
+    /// the nested request. Otherwise, the client capabilities for questions are removed from the
+    /// nested request, because the client's answers could not be delivered.
     ///
-    /// Two limits stop tools that call each other endlessly. A call is rejected if it is nested in
-    /// more than eight others. Once tools have made 10 000 calls for one request, all further calls
-    /// are rejected.
+    /// Two limits on nested requests stop tools that call each other endlessly. A call is rejected
+    /// if it is nested in more than eight others. Once tools have made 10 000 calls for one
+    /// request, all further calls are rejected.
     ///
     /// # Examples
     ///
@@ -81,7 +82,7 @@ impl Request {
 impl Context {
     /// Returns the nesting depth of this request: the number of requests in which it is
     /// [nested](Request::within). Returns zero for a client's request, and for the requests that a
-    /// composite makes while it answers a client.
+    /// composite, which is a tool that calls other tools, makes while it answers a client.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth

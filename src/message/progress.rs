@@ -38,13 +38,13 @@ const MAX_NAMED_PARTS: usize = 3;
 
 /// Reports the progress of one request to the client that made it.
 ///
-/// The [`Context`](super::Context) of a request contains a reporter if the client sent a progress
-/// token. The handlers of rmcp send their progress notifications directly to the client. All other
-/// services must use the reporter. For example, the notifications of a remote server contain
-/// another token, so they are forwarded through the reporter.
+/// The [`Context`](super::Context) of a request contains a `Progress` reporter if the client sent a
+/// progress token. The handlers of rmcp send their progress notifications directly to the client.
+/// All other services must use the reporter. For example, the notifications of a remote server
+/// contain another token, so they are forwarded through the reporter.
 ///
-/// The client receives a single sequence of notifications with [increasing][increase] values, and
-/// none after the answer. Callers never wait for a slow client. Instead, a new notification
+/// The client receives a single sequence of progress notifications with [increasing][increase]
+/// values, and none after the answer. Reporting never waits for a slow client: a new notification
 /// replaces one that was not sent yet.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
@@ -89,11 +89,12 @@ impl Progress {
         Self(Stream::Client(Arc::new(Client::new(token))))
     }
 
-    /// Reports the current progress and, if known, the total. Both can have any unit, for example
-    /// bytes or percent.
+    /// Reports the current progress of the request and, if known, the total. Both can have any
+    /// unit, for example bytes or percent.
     ///
-    /// A progress that is not finite, or that is not larger than the previous one, is ignored. The
-    /// method never blocks: it only stores the notification, which is then sent in the background.
+    /// A value of `progress` that is not finite, or not larger than the previous one, is ignored.
+    /// The method never blocks: it only stores the notification, which is then sent in the
+    /// background.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;

@@ -13,15 +13,16 @@ const VIOLATIONS_TOLD: usize = 8;
 /// reserves the codes from -32000 to -32099 for server-defined errors.
 const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 
-/// A request was rejected by a layer, before it reached the requested tool, prompt or resource.
+/// The rejection of a request by a layer, before the request has reached the requested tool, prompt
+/// or resource.
 ///
-/// While a refusal passes through the layers of a stack, it is a typed value. A layer that renames
-/// tools or arguments can therefore rename them in the refusal as well. When the refusal leaves the
-/// stack, it is converted to a JSON-RPC error.
+/// While a refusal passes through layers on its way back to the client, it is a typed value. A
+/// layer that renames tools or arguments can therefore rename them in the refusal as well. Before
+/// the client receives the refusal, it is converted to a JSON-RPC error.
 ///
-/// The code of the JSON-RPC error is `-32602`, as the [specification] requires for unknown tools
-/// and malformed calls. There are two exceptions: an unknown resource has the code `-32002`. An
-/// exhausted budget has the code `-32000`, because the call itself is valid.
+/// The JSON-RPC error of a refusal has the code `-32602`, as the [specification] requires for
+/// unknown tools and malformed calls. There are two exceptions: an unknown resource has the code
+/// `-32002`. An exhausted budget has the code `-32000`, because the call itself is valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,19 +30,19 @@ const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 pub enum Refusal {
     /// The requested tool, prompt or resource does not exist, or is hidden from the client.
     Unknown {
-        /// The kind of the requested item.
+        /// The kind of the requested item, such as a tool.
         kind: ItemKind,
-        /// The requested name or URI.
+        /// The name or URI of the requested item.
         name: Cow<'static, str>,
     },
     /// The requested tool, prompt or resource exists, but cannot be used at the moment.
     Unavailable {
-        /// The kind of the requested item.
+        /// The kind of the requested item, such as a tool.
         kind: ItemKind,
-        /// The requested name or URI.
+        /// The name or URI of the requested item.
         name: Cow<'static, str>,
     },
-    /// The arguments do not match the tool's input schema.
+    /// The arguments of a tool call do not match the tool's input schema.
     InvalidArguments {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
@@ -54,16 +55,16 @@ pub enum Refusal {
         unit: &'static str,
         /// The value of the exceeded limit, measured in `unit`.
         limit: usize,
-        /// The name of the setting that sets this limit, such as `max_depth`.
+        /// The name of the setting for the exceeded limit, such as `max_depth`.
         setting: &'static str,
     },
-    /// A [budget](crate::budget) does not have enough left for the cost of the call.
+    /// The cost of the call exceeds the rest of a [budget](crate::budget).
     OverBudget {
         /// The name of the exhausted budget. If the maximum cost of a run is exhausted, this is the
         /// name of the setting that configures the maximum.
         budget: Cow<'static, str>,
-        /// The time until the budget has enough left for the call, because it is replenished.
-        /// `None` if the time is not known.
+        /// The time until the budget has replenished enough for the cost of the call. `None` if the
+        /// time is not known.
         retry_after: Option<Duration>,
     },
     /// The call is nested in too many other calls, or too many nested calls were made. This
@@ -81,13 +82,13 @@ pub enum Refusal {
 /// A violation of a tool's input schema by the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The path of the invalid value in the arguments, as a JSON Pointer ([RFC 6901]). Empty if the
-    /// violation concerns the arguments as a whole.
+    /// The path of the invalid value in the arguments, as a JSON Pointer ([RFC 6901]) such as
+    /// `/filter/limit`. Empty if the violation concerns the arguments as a whole.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     pub path: String,
-    /// A description of the violation. It never contains values of the arguments, because these may
-    /// be secret.
+    /// A description of the violation. The description never contains values of the arguments,
+    /// because these may be secret.
     pub message: String,
 }
 
@@ -99,8 +100,8 @@ impl Refusal {
         Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
     }
 
-    /// Returns the kind of the requested item, for example a tool. Returns `None` if the refusal
-    /// names no item.
+    /// Returns the kind of the item whose request was refused, for example a tool. Returns `None`
+    /// if the refusal names no item.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
@@ -110,7 +111,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the name or URI of the requested item. Returns `None` if the refusal names no item.
+    /// Returns the name or URI of the item whose request was refused. Returns `None` if the refusal
+    /// names no item.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -122,8 +124,9 @@ impl Refusal {
         }
     }
 
-    /// Returns a mutable reference to the name or URI of the requested item, for example to replace
-    /// it with the name that the client uses. Returns `None` if the refusal names no item.
+    /// Returns a mutable reference to the name or URI of the item whose request was refused, for
+    /// example to replace it with the name that the client uses. Returns `None` if the refusal
+    /// names no item.
     pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
         match self {
             Self::Unknown { name, .. }
@@ -146,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// Converts the refusal to a JSON-RPC error.
+    /// Converts the refusal to the JSON-RPC error that the client receives.
     #[must_use]
     pub fn to_error(&self) -> ErrorData {
         let data = match self {

@@ -9,7 +9,8 @@ use rmcp::model::{
 
 use super::{ItemKind, Refusal, content_size};
 
-/// A server's reply to an MCP request: a result, a JSON-RPC error or a typed refusal.
+/// A server's reply to an MCP request: a result, a JSON-RPC error or a [`Refusal`], which is the
+/// rejection of the request by a layer.
 ///
 /// Replies are cheap to clone, even if the result is large. Clones share the content, and copy it
 /// only when one of them is modified.
@@ -56,7 +57,7 @@ pub enum ToolAnswer {
     InputRequired(InputRequiredResult),
     /// The tool continues in the background, as an MCP task. Contains the id of the task.
     Task(String),
-    /// A JSON-RPC error.
+    /// The server has answered the call with a JSON-RPC error.
     Error(ErrorData),
     /// A layer has rejected the call before it reached the tool.
     Refused(Refusal),
@@ -83,26 +84,27 @@ impl Clone for Body {
 // === impl Reply ===
 
 impl Reply {
-    /// Creates the refusal of a tool call, for a tool that does not exist or is hidden from the
-    /// client.
+    /// Creates the reply to a call of a tool that does not exist or is hidden from the client. The
+    /// reply is a [`Refusal`].
     pub fn unknown_tool(tool: impl Into<Cow<'static, str>>) -> Self {
         Self::unknown(ItemKind::Tool, tool)
     }
 
-    /// Creates the refusal of a request, for an item that does not exist or is hidden from the
-    /// client.
+    /// Creates the reply to a request for an item, such as a tool or resource, that does not exist
+    /// or is hidden from the client. The reply is a [`Refusal`].
     pub fn unknown(kind: ItemKind, name: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
 
-    /// Creates the error for a [malformed](super::Request::is_malformed) request. `method` is the
-    /// method of the request.
+    /// Creates the reply to a [malformed](super::Request::is_malformed) request: a JSON-RPC error.
+    /// `method` is the method of the request.
     #[must_use]
     pub fn malformed(method: &str) -> Self {
         ErrorData::invalid_params(format!("malformed `{method}`"), None).into()
     }
 
-    /// Creates the error for a request whose method the server does not support.
+    /// Creates the reply to a request whose method the server does not support: the JSON-RPC error
+    /// "method not found".
     pub fn method_not_found(method: impl Into<Cow<'static, str>>) -> Self {
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()
     }
@@ -110,8 +112,8 @@ impl Reply {
     /// Returns the JSON-RPC error that the client receives. Returns `None` if the reply is a
     /// result.
     ///
-    /// A refusal is converted to a JSON-RPC error. A failed tool call is a result with `isError`,
-    /// so this method returns `None` for it.
+    /// If the reply is a [`Refusal`], it is converted to a JSON-RPC error. If the reply is the
+    /// result of a failed tool call (`isError`), this method returns `None`.
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
@@ -121,7 +123,8 @@ impl Reply {
         }
     }
 
-    /// Returns the refusal. Returns `None` if the reply is a result or a JSON-RPC error.
+    /// Returns the refusal if a layer has rejected the request. Returns `None` if the reply is a
+    /// result or a JSON-RPC error.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.0 {
@@ -130,8 +133,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the refusal. Returns `None` if the reply is a result or a
-    /// JSON-RPC error.
+    /// Returns a mutable reference to the refusal if a layer has rejected the request. Returns
+    /// `None` if the reply is a result or a JSON-RPC error.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
         match Arc::make_mut(&mut self.0) {
             Body::Refused(refusal) => Some(refusal),
@@ -139,7 +142,7 @@ impl Reply {
         }
     }
 
-    /// Returns the result. Returns `None` if the reply is a JSON-RPC error or a refusal.
+    /// Returns the MCP result. Returns `None` if the reply is a JSON-RPC error or a refusal.
     #[must_use]
     #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
@@ -149,8 +152,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the result. Returns `None` if the reply is a JSON-RPC error
-    /// or a refusal.
+    /// Returns a mutable reference to the MCP result. Returns `None` if the reply is a JSON-RPC
+    /// error or a refusal.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
         match Arc::make_mut(&mut self.0) {
             Body::Result(result) => Some(result),
@@ -208,8 +211,8 @@ impl Reply {
         }
     }
 
-    /// Returns the tool result. Returns `None` for any other reply, for example for an error, a
-    /// refusal, a task, or a request for input.
+    /// Returns the result of a tool call. Returns `None` for any other reply, for example for an
+    /// error, a refusal, a task, or a request for input.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {
@@ -218,8 +221,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the tool result. Returns `None` if the reply is not a tool
-    /// result.
+    /// Returns a mutable reference to the result of a tool call. Returns `None` for any other
+    /// reply.
     pub fn tool_result_mut(&mut self) -> Option<&mut CallToolResult> {
         match self.result_mut()? {
             ServerResult::CallToolResult(result) => Some(result),
@@ -250,8 +253,8 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error if the reply contains one. If the reply is a refusal, returns it
-    /// as a JSON-RPC error.
+    /// Returns the JSON-RPC error if the reply contains one. A reply that is a refusal is converted
+    /// to a JSON-RPC error.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match Arc::unwrap_or_clone(self.0) {
             Body::Result(result) => Ok(result),

@@ -34,7 +34,8 @@ const METHODS: [&str; 21] = [
     "tools/list",
 ];
 
-/// An MCP request. It passes through a stack of layers on its way to a server.
+/// An MCP request: an MCP message with its [`Context`]. A request passes through Tower layers on
+/// its way to a server.
 ///
 /// # Examples
 ///
@@ -95,10 +96,10 @@ impl Request {
         Self::call_tool_with(CallToolRequestParams::new(name))
     }
 
-    /// Creates a `tools/call` request from the parameters of the call. The request has an empty
-    /// context, apart from `_meta`.
+    /// Creates a `tools/call` request from the parameters of the call. Apart from the `_meta`, the
+    /// context of the request is empty.
     ///
-    /// The `_meta` of the parameters is moved to the context of the request. rmcp does the same for
+    /// The `_meta` of `params` is moved to the context of the request. rmcp does the same for
     /// requests that it receives.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
@@ -135,7 +136,7 @@ impl Request {
         self
     }
 
-    /// Returns the MCP method, such as `tools/call`.
+    /// Returns the MCP method of the request, such as `tools/call`.
     #[must_use]
     pub fn method(&self) -> &str {
         self.0.message.method()
@@ -154,14 +155,14 @@ impl Request {
         &mut self.0.context
     }
 
-    /// Returns the MCP message.
+    /// Returns the MCP message of the request, without its context.
     #[must_use]
     #[inline]
     pub fn message(&self) -> &ClientRequest {
         &self.0.message
     }
 
-    /// Returns a mutable reference to the MCP message.
+    /// Returns a mutable reference to the MCP message of the request.
     pub fn message_mut(&mut self) -> &mut ClientRequest {
         &mut self.0.message
     }
@@ -203,9 +204,9 @@ impl Request {
     /// its method.
     ///
     /// For example, rmcp parses a `tools/call` request with a field of the wrong type as a custom
-    /// request. A rule for tool calls would ignore a custom request, although a server might still
-    /// call the tool. To prevent this, every layer with rules rejects malformed requests with an
-    /// [error](super::Reply::malformed).
+    /// request. A layer with rules for tool calls would ignore a custom request, although a server
+    /// might still call the tool. To prevent this, every layer with rules rejects malformed
+    /// requests with an [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -240,10 +241,10 @@ impl Request {
         )
     }
 
-    /// Returns `true` if this is a `tools/list` request for the first page.
+    /// Returns `true` if this is a `tools/list` request for the first page of the list.
     ///
-    /// A request for the first page has no cursor. An empty string is a cursor too, so a request
-    /// with an empty cursor is for another page.
+    /// A request for the first page of a list has no cursor. An empty string is a cursor too, so a
+    /// request with an empty cursor is for another page.
     #[must_use]
     pub fn lists_first_tools(&self) -> bool {
         match &self.0.message {

@@ -6,7 +6,7 @@ use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// A kind of item that servers list and clients request by name or URI, for example tools.
+/// A kind of item that MCP servers list and clients request by name or URI, for example tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {
@@ -20,16 +20,17 @@ pub enum ItemKind {
     ResourceTemplate,
 }
 
-/// The item, or the list of items, that a [`Request`] is about. The name or URI of the item is the
-/// one that the client uses.
+/// The item, such as a tool, or the list of items that a [`Request`] is about. The name or URI of
+/// an item is the one that the client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject<'r> {
-    /// A single item, with its name or URI. The client calls, gets or reads the item, subscribes to
-    /// it or unsubscribes from it, or requests completions for one of its arguments.
+    /// The request is about a single item, with this name or URI. The client calls, gets or reads
+    /// the item, subscribes to it or unsubscribes from it, or requests completions for one of its
+    /// arguments.
     Item(ItemKind, &'r str),
-    /// A list of all items of one kind. Contains the cursor of the requested page, or `None` for
-    /// the first page.
+    /// The request is for a list of all items of one kind. Contains the cursor of the requested
+    /// page, or `None` for the first page.
     List(ItemKind, Option<&'r str>),
     /// The request is about neither an item nor a list of items. Examples are `initialize` and
     /// `ping`.
@@ -104,14 +105,14 @@ impl<'r> Subject<'r> {
 // === impl Request ===
 
 impl Request {
-    /// Returns the item, or the list of items, that the request is about.
+    /// Returns the item, such as a tool, or the list of items that the request is about.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject::of(self.message())
     }
 
-    /// Replaces the name or URI of the requested item. Does nothing if the request is not about a
-    /// single item.
+    /// Replaces the name or URI of the item, such as a tool, that the request is about. Does
+    /// nothing if the request is not about a single item.
     ///
     /// ```
     /// use mcp_composite::message::{ItemKind, Request, Subject};

@@ -8,8 +8,8 @@ use super::{Reply, Request};
 /// A trait alias for a Tower service that answers MCP requests. Layers can clone such a service,
 /// and call the clones concurrently.
 ///
-/// The trait is implemented for every service with the required bounds. Use it to shorten the trait
-/// bounds of your own layers and functions.
+/// `ToolService` is implemented for every service with the required bounds. Use the trait to
+/// shorten the bounds of your own layers and functions.
 ///
 /// # Examples
 ///

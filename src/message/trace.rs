@@ -13,8 +13,8 @@ const MAX_MEMBERS: usize = 32;
 /// Context Level 2.
 const FLAGS: u8 = 0b11;
 
-/// A position in a distributed trace. It has the fields of the `traceparent` and `tracestate`
-/// headers of [W3C Trace Context].
+/// A position in a distributed trace, with the fields of the `traceparent` and `tracestate` headers
+/// of [W3C Trace Context].
 ///
 /// A `TraceContext` is always valid. When it is parsed, a malformed `tracestate` is dropped, and so
 /// are all flags except `sampled` and `random`.
@@ -54,10 +54,10 @@ impl TraceContext {
         is_valid.then_some(Self { trace, span, flags: flags & FLAGS, state: None })
     }
 
-    /// Parses a `traceparent` and its `tracestate`. Returns `None` if the `traceparent` is
-    /// malformed.
+    /// Parses the values of a `traceparent` header and its `tracestate` header. Returns `None` if
+    /// the `traceparent` is malformed.
     ///
-    /// If the `traceparent` has a later version than `00`, only the fields that version `00`
+    /// If the `traceparent` header has a later version than `00`, only the fields that version `00`
     /// defines are parsed ([section 4.3]).
     ///
     /// [section 4.3]: https://www.w3.org/TR/trace-context/#versioning-of-traceparent
@@ -79,7 +79,8 @@ impl TraceContext {
         })
     }
 
-    /// Sets the `tracestate`. If `state` is empty or malformed, removes the `tracestate`.
+    /// Sets the `tracestate`, which contains data of tracing vendors. If `state` is empty or
+    /// malformed, removes the `tracestate`.
     #[must_use]
     pub fn with_state(self, state: &str) -> Self {
         Self { state: is_state(state).then(|| state.into()), ..self }
@@ -98,13 +99,13 @@ impl TraceContext {
         self.trace.to_be_bytes()
     }
 
-    /// Returns the id of the span.
+    /// Returns the id of the span, which identifies the position in the trace.
     #[must_use]
     pub const fn span_id(&self) -> [u8; 8] {
         self.span.to_be_bytes()
     }
 
-    /// Returns the trace flags: a bit mask of `1` for `sampled` and `2` for `random`.
+    /// Returns the trace flags as a bit mask: bit `1` is `sampled`, and bit `2` is `random`.
     #[must_use]
     pub const fn flags(&self) -> u8 {
         self.flags
@@ -123,7 +124,7 @@ impl TraceContext {
         self.state.as_deref()
     }
 
-    /// Formats the trace context as a `traceparent`.
+    /// Formats the trace context as the value of a `traceparent` header.
     #[must_use]
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(55);
