@@ -2,11 +2,13 @@
 
 use std::{fmt, sync::Arc};
 
-/// The caller of an HTTP request, after the server has verified the caller's identity.
+/// The name of the caller of an HTTP request, after the server has verified the caller's identity,
+/// for example with a token.
 ///
-/// The server inserts this value into the extensions of the HTTP request before it passes the
-/// request to rmcp's `StreamableHttpService`. If a configuration file has an `[auth]` section, the
-/// configured layers identify callers by this name. Clients cannot change the name with a header.
+/// The server inserts an `AuthenticatedCaller` into the extensions of the HTTP request before it
+/// passes the request to rmcp's `StreamableHttpService`. If a configuration file has an `[auth]`
+/// section, the configured layers identify callers by this name. Clients cannot change the name
+/// with a header.
 ///
 /// # Examples
 ///

@@ -34,22 +34,23 @@ tokio::task_local! {
     static ADMISSION: Arc<Admission>;
 }
 
-/// A limit on the number of sessions and open requests of rmcp's `StreamableHttpService`, in total
-/// and per caller, and on the number of JSON values in a message.
+/// A Tower layer that limits the number of sessions and open requests of rmcp's
+/// `StreamableHttpService`, in total and per caller, and the number of JSON values in a message.
 ///
-/// A request is open until its whole response has been sent. For an event stream, this is the end
-/// of the stream. While too many requests are open, each further request is rejected with the
+/// An HTTP request is open until its whole response has been sent. For an event stream, this is the
+/// end of the stream. While too many requests are open, each further request is rejected with the
 /// status 429 and does not reach the service. A request for a new session is also rejected with the
-/// status 429 if there are too many sessions. Clones of the limit share their counts.
+/// status 429 if there are too many sessions. Clones of a `ConnectionLimit` share their counts.
 ///
-/// A message may contain at most 262 144 JSON values. Each array, object and object key also counts
-/// as a value. A larger message is rejected with the status 413 before it is parsed, because
-/// parsing it would take hundreds of MiB of memory and block a worker thread of the runtime for
-/// half a second. A message that ends early or is not valid HTTP is rejected with the status 400.
+/// A `ConnectionLimit` also rejects large messages. A message may contain at most 262 144 JSON
+/// values, where each array, object and object key also counts as a value. A larger message is
+/// rejected with the status 413 before it is parsed, because parsing it would take hundreds of MiB
+/// of memory and block a worker thread of the runtime for half a second. A message that ends early
+/// or is not valid HTTP is rejected with the status 400.
 ///
-/// To set up the limit, use two clones of it. Wrap the `StreamableHttpService` in the first clone,
-/// which is a Tower layer. In the factory function of that service, call the [`admit`](Self::admit)
-/// method of the second clone.
+/// To set up a `ConnectionLimit`, use two clones of it. Wrap the `StreamableHttpService` in the
+/// first clone, which is a Tower layer. In the factory function of that service, call the
+/// [`admit`](Self::admit) method of the second clone.
 ///
 /// # Examples
 ///
@@ -90,8 +91,8 @@ pub struct LimitConnections<S> {
 }
 
 pin_project! {
-    /// A request body that counts the JSON values in the request while the service reads the body.
-    /// If there are too many values, reading the body fails.
+    /// An HTTP request body that counts the JSON values in the request while the service reads the
+    /// body. If there are too many values, reading the body fails.
     pub struct CountedBody<B> {
         #[pin]
         inner: B,
@@ -154,10 +155,9 @@ enum Refusal {
 // === impl ConnectionLimit ===
 
 impl ConnectionLimit {
-    /// Creates a limit of 4096 sessions and 4096 open requests in total.
-    ///
-    /// If a [`caller`](Self::caller) function is set, each caller is also limited to 256 sessions
-    /// and 256 open requests.
+    /// Creates a limit of 4096 sessions and 4096 open requests in total. If a
+    /// [`caller`](Self::caller) function is set, each caller is also limited to 256 sessions and
+    /// 256 open requests.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -170,9 +170,7 @@ impl ConnectionLimit {
     }
 
     /// Sets the maximum total number of sessions, and also the maximum total number of open
-    /// requests.
-    ///
-    /// Defaults to 4096.
+    /// requests. Defaults to 4096.
     #[must_use]
     pub const fn max(mut self, max: usize) -> Self {
         self.max = max;
@@ -180,19 +178,20 @@ impl ConnectionLimit {
     }
 
     /// Sets the maximum number of sessions per caller, and also the maximum number of open requests
-    /// per caller.
-    ///
-    /// Defaults to 256. Has no effect unless a [`caller`](Self::caller) function is set.
+    /// per caller. Defaults to 256. Has no effect unless a [`caller`](Self::caller) function is
+    /// set.
     #[must_use]
     pub const fn max_per_caller(mut self, max: usize) -> Self {
         self.max_per_caller = max;
         self
     }
 
-    /// Sets the function that returns the name of an HTTP request's caller. If the function is set,
-    /// the limits per caller apply.
+    /// Sets the function that returns the name of the caller of an HTTP request. If the function is
+    /// set, [`max_per_caller`](Self::max_per_caller) limits the sessions and open requests of each
+    /// caller.
     ///
-    /// All requests for which the function returns `None` count as requests of one unnamed caller.
+    /// All requests for which the `caller` function returns `None` count as requests of one unnamed
+    /// caller.
     #[must_use]
     pub fn caller<F>(self, caller: F) -> Self
     where
@@ -211,13 +210,13 @@ impl ConnectionLimit {
         self
     }
 
-    /// Returns a clone of the server for a new session, or for a request outside a session. Call
-    /// this method in the factory function of the `StreamableHttpService`.
+    /// Returns a clone of `server` for a new session, or for a request outside a session. Call
+    /// `admit` in the factory function of the `StreamableHttpService`.
     ///
     /// # Errors
     ///
-    /// Returns an error if there are too many sessions. Return this error from the factory
-    /// function, too: the layer then rejects the request with the status 429.
+    /// Returns an error if there are too many sessions. If the factory function returns this error,
+    /// the layer rejects the HTTP request with the status 429.
     pub fn admit<S>(&self, server: &ServeService<S>) -> io::Result<ServeService<S>> {
         let admission = ADMISSION.try_with(Arc::clone).ok();
         let caller = admission.as_ref().and_then(|admission| admission.caller.clone());

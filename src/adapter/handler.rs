@@ -1,25 +1,26 @@
 //! Calls any rmcp [`ServerHandler`] as a Tower service.
 //!
-//! Requests go straight to the handler's methods, without the checks that rmcp makes for a client.
-//! These checks concern the client's protocol version, its capabilities, and the features that an
-//! older client may see. If the stack is [served](super::ServeService) to a client, rmcp makes the
-//! checks once, in front of the stack.
+//! A [`HandlerService`] passes requests straight to the methods of an rmcp handler, without the
+//! checks that rmcp makes for a client. These checks concern the client's protocol version, its
+//! capabilities, and the features that an older client may see. If the service is
+//! [served](super::ServeService) to a client, rmcp makes the checks once, before the request
+//! reaches the Tower layers.
 //!
-//! The service also works without a connected client. If a handler is called in code or as a branch
-//! of a composite, its peer is a stub. The stub peer discards the handler's notifications and log
-//! messages, and immediately rejects the requests that the handler sends to the client. Only
-//! progress is forwarded: the handler receives a progress token in `_meta`, as in a request from a
-//! client, and its progress goes to the [`Context`](crate::message::Context::progress) of the
-//! request.
+//! A [`HandlerService`] also works without a connected client, for example if your code or a
+//! composite tool calls the handler. The handler then receives a stub as its rmcp peer. The stub
+//! discards the handler's notifications and log messages, and immediately rejects the requests that
+//! the handler sends to the client. Progress is the exception: the handler receives a progress
+//! token in `_meta`, as in a request from a client, and its progress goes to the
+//! [`Context`](crate::message::Context::progress) of the request.
 //!
-//! A handler in a branch of a composite can still ask the client that called the composite. If that
-//! client speaks a protocol version before 2026-07-28, the handler sends requests to it, within the
-//! client's capabilities. The requests are relayed to the client, and withdrawn when the branch
-//! ends. If the client speaks a later version, the handler must answer with `InputRequired`
-//! instead.
+//! A handler that a [composite](crate::composite) calls can still ask the client that called the
+//! composite. If that client speaks a protocol version before 2026-07-28, the handler sends
+//! requests to it, within the client's capabilities. The requests are relayed to the client, and
+//! withdrawn when the composite's call of the handler ends. If the client speaks a later version,
+//! the handler must answer with `InputRequired` instead.
 //!
-//! `subscriptions/listen` requests are rejected with "method not found", because a Tower service
-//! cannot return an open-ended stream of notifications.
+//! A [`HandlerService`] rejects `subscriptions/listen` requests with "method not found", because a
+//! Tower service cannot return an open-ended stream of notifications.
 //!
 //! # Examples
 //!
@@ -78,10 +79,10 @@ use super::{
 };
 use crate::message::{self, Reply, Request};
 
-/// A [`ServerHandler`] as a Tower service.
+/// A Tower service that calls an rmcp [`ServerHandler`] directly, without a connection.
 ///
-/// The service is always ready and never fails. If the handler returns an error, the error is part
-/// of the [`Reply`]. Clones share the handler. See the [module docs](self) for an example.
+/// A `HandlerService` is always ready and never fails. If the handler returns an error, the error
+/// is part of the [`Reply`]. Clones share the handler. See the [module docs](self) for an example.
 pub struct HandlerService<H> {
     shared: Arc<Shared<H>>,
 }
@@ -93,7 +94,8 @@ struct Shared<H> {
 
 /// The response future of [`HandlerService`].
 ///
-/// Dropping this future drops the handler's future and cancels the handler's cancellation token.
+/// Dropping a `ResponseFuture` drops the handler's future and cancels the handler's cancellation
+/// token.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture {
     reply: BoxFuture<'static, Reply>,

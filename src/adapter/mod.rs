@@ -1,16 +1,19 @@
 //! Adapters between rmcp handlers and Tower services, in both directions.
 //!
-//! [`HandlerService`] turns a [`ServerHandler`] into a Tower service of requests and replies,
-//! without a connection. [`ServeService`] is the reverse: it implements `ServerHandler`, so any
-//! transport of rmcp can serve it to clients. Any stack of Tower layers can stand between the two.
+//! A [`HandlerService`] turns a [`ServerHandler`] of rmcp into a Tower service of requests and
+//! replies, without a connection. A [`ServeService`] is the reverse: it turns a Tower service into
+//! a `ServerHandler`, so any transport of rmcp can serve it to clients. Any Tower layers can be
+//! placed between the two.
 //!
-//! [`ServeService::wrap`] does both at once. All client requests except `subscriptions/listen` pass
-//! through the layers to the handler. The layers do not see any other traffic:
-//! `subscriptions/listen` with its stream, the client's notifications, messages from the handler to
-//! the client, and the values that rmcp queries synchronously. These values are the server
-//! description, the supported protocol versions and the definition of a single tool. If the layers
-//! do nothing, a wrapped handler behaves like a bare one, except for the following:
+//! [`ServeService::wrap`] adds Tower layers to a [`ServerHandler`] of rmcp, and returns a server
+//! that is also a `ServerHandler`. All client requests except `subscriptions/listen` pass through
+//! the layers to the handler. The layers do not see any other traffic: `subscriptions/listen` with
+//! its stream, the client's notifications, messages from the handler to the client, and the values
+//! that rmcp queries synchronously. These values are the server description, the supported protocol
+//! versions and the definition of a single tool.
 //!
+//! If its layers do nothing, a handler in a [`ServeService`] behaves like it does without the
+//! `ServeService`, except for the following:
 //! - If the client cancels a request or disconnects, the request's future is dropped with all its
 //!   work. rmcp alone would only cancel the handler's token, and the handler would continue to run.
 //!   (rmcp detects a disconnected client only after some seconds.)
@@ -30,26 +33,29 @@
 //!   the tool is hidden from the client or if listing the tools fails. If a tool gains such headers
 //!   when the tools change, its calls are not checked until a background listing has finished.
 //!
-//! A [`Router`] combines several services, its backends, into one. It merges the lists of the
-//! backends under distinct names, and sends each call to the backend that owns the name. A slow,
-//! failing or disconnected backend does not affect the others. See [`router`] for the rules. A
-//! [`RemoteService`](remote) is a backend that connects to another MCP server, over HTTP or as a
-//! child process, and reconnects if the connection is lost.
+//! A [`Router`] combines several Tower services, its backends, into one. It merges the tools,
+//! prompts and resources of the backends into one list of each kind under distinct names, and sends
+//! each call to the backend that owns the name. A slow, failing or disconnected backend does not
+//! affect the others. See [`router`] for the rules. A [`RemoteService`](remote) is a backend that
+//! connects to another MCP server, over HTTP or as a child process, and reconnects if the
+//! connection is lost.
 //!
 //! # Changes
 //!
-//! If a backend or layer of a stack can change its tools, prompts or resources, it notifies a
-//! shared [`Changes`](crate::changes::Changes) value. Pass this value to [`ServeService::changes`]
-//! to notify clients as well. Clients with protocol version 2025-11-25 or older are notified
-//! without a request. Newer clients are notified on their `subscriptions/listen` streams. Every
-//! server description then declares `listChanged`, including the description of a wrapped handler.
-//! Clients with protocol version 2025-11-25 or older that use streamable HTTP without a session
-//! cannot be notified.
+//! If a backend or layer can change its tools, prompts or resources while clients are connected, it
+//! notifies a shared [`Changes`](crate::changes::Changes) value. Pass this value to
+//! [`ServeService::changes`] to notify clients as well. Clients with protocol version 2025-11-25 or
+//! older receive notifications without a request. Newer clients receive them on their
+//! `subscriptions/listen` streams. Clients with protocol version 2025-11-25 or older that use
+//! streamable HTTP without a session cannot be notified.
+//!
+//! A server with a [`Changes`](crate::changes::Changes) value declares `listChanged` in its server
+//! description, even if the description comes from a wrapped handler.
 //!
 //! # Many connections
 //!
-//! rmcp needs a separate server for each connection, session or request. Therefore, transports such
-//! as streamable HTTP take a factory function. Create one `ServeService` named `server` and pass
+//! rmcp needs a separate server value for each connection, session or request, so transports such
+//! as streamable HTTP take a factory function. Create one [`ServeService`] named `server` and pass
 //! `move || Ok(server.clone())`. The clones are cheap, because they share their state.
 //!
 //! # Clients that are not trusted
@@ -59,10 +65,11 @@
 //!
 //! # Failures
 //!
-//! If the Tower service returns an error (`S::Error`), the client receives the JSON-RPC error
-//! `-32603`. The error message is "the request timed out" for errors of `tower::timeout`, "the
-//! server is overloaded" for errors of `tower::load_shed`, and "internal error" for all other
-//! errors. The text of these other errors is only logged, because it may contain internal details.
+//! If the Tower service of a [`ServeService`] returns an error (`S::Error`), the client receives
+//! the JSON-RPC error `-32603`. The error message is "the request timed out" for errors of
+//! `tower::timeout`, "the server is overloaded" for errors of `tower::load_shed`, and "internal
+//! error" for all other errors. The text of these other errors is only logged, because it may
+//! contain internal details.
 //!
 //! # Examples
 //!

@@ -38,9 +38,9 @@ const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
 /// A role of rmcp, either client or server, with a fast decoder for the most frequent messages.
 ///
-/// rmcp's decoder buffers a message and tries one type after another, which copies the arguments or
-/// the result of a tool call several times. The fast decoder returns the same message in two passes
-/// over the text.
+/// rmcp's own decoder buffers a message and tries one type after another, which copies the
+/// arguments or the result of a tool call several times. The fast decoder of a `Decode` role
+/// returns the same message in two passes over the text.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
     /// Returns the maximum size in bytes of a request or notification from the peer.

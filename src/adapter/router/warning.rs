@@ -13,7 +13,7 @@ use crate::{message::ItemKind, warnings::sanitize::Sanitized};
 pub enum Problem {
     /// A backend could not be listed. Clients receive the backend's last known items instead.
     NotListed {
-        /// The name of the backend.
+        /// The name of the backend that could not list its items.
         backend: Arc<str>,
         /// The kind of items that the backend could not list, such as tools.
         kind: ItemKind,
@@ -22,38 +22,38 @@ pub enum Problem {
     },
     /// An item is left out because clients would not accept its name.
     IllegalName {
-        /// The name of the backend.
+        /// The name of the backend that lists the item.
         backend: Arc<str>,
-        /// The kind of the item that is left out.
+        /// The kind of the item that the router leaves out, such as a tool.
         kind: ItemKind,
         /// The name that clients would have seen, including the backend's prefix.
         name: String,
     },
     /// A backend lists two items with the same name or URI. The first item is used.
     Twins {
-        /// The name of the backend.
+        /// The name of the backend that lists both items.
         backend: Arc<str>,
-        /// The kind of both items.
+        /// The kind of both items, such as tools.
         kind: ItemKind,
-        /// The name or URI that clients see.
+        /// The name or URI of both items, as clients see it.
         name: String,
     },
     /// Two backends offer an item with the same name or URI. The item of the first backend is used.
     Shadowed {
-        /// The backend whose item is used.
+        /// The name of the backend whose item is used.
         owner: Arc<str>,
-        /// The backend whose item is left out.
+        /// The name of the backend whose item is left out.
         hidden: Arc<str>,
-        /// The kind of the items.
+        /// The kind of both items, such as tools.
         kind: ItemKind,
-        /// The name or URI that clients see.
+        /// The name or URI of both items, as clients see it.
         name: String,
     },
     /// Two backends offer an item with the same name or URI. Both items are left out.
     Contested {
-        /// The names of both backends.
+        /// The names of both backends that offer the item.
         backends: [Arc<str>; 2],
-        /// The kind of the items.
+        /// The kind of both items, such as tools.
         kind: ItemKind,
         /// The name or URI that clients would see.
         name: String,
