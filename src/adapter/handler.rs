@@ -104,13 +104,13 @@ pub struct ResponseFuture {
 // === impl HandlerService ===
 
 impl<H: ServerHandler> HandlerService<H> {
-    /// Creates a service from a handler.
+    /// Creates a Tower service from an rmcp handler.
     #[must_use]
     pub fn new(handler: H) -> Self {
         Arc::new(handler).into()
     }
 
-    /// Returns the wrapped handler.
+    /// Returns the rmcp handler that the service calls.
     #[must_use]
     pub fn handler(&self) -> &Arc<H> {
         &self.shared.handler

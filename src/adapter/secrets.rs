@@ -11,8 +11,8 @@ const MASK: &str = "***";
 
 /// A set of secrets, such as passwords and tokens, to redact from texts.
 ///
-/// A [`RemoteService`](super::remote) replaces these secrets in its server's errors and log
-/// messages before it logs or returns them. Clones share the secrets. `BackendConfig::secrets`
+/// A [`RemoteService`](super::remote) redacts its `Secrets` in the errors and log messages of its
+/// server before it logs or returns them. Clones share the secrets. `BackendConfig::secrets`
 /// returns the secrets of a backend in a configuration file.
 ///
 /// # Limits
@@ -40,7 +40,7 @@ pub struct Secrets {
 // === impl Secrets ===
 
 impl Secrets {
-    /// Creates a set of secrets from these values.
+    /// Creates a set of secrets from these values, such as passwords.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut texts = BTreeSet::new();
         for value in values {
@@ -67,7 +67,7 @@ impl Secrets {
 
     /// Replaces every secret in the text by `***`.
     ///
-    /// If secrets overlap or contain each other, they are replaced by a single `***`.
+    /// If secrets in the text overlap or contain each other, they are replaced by a single `***`.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let places = self.places(text);

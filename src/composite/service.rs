@@ -111,7 +111,7 @@ impl<S> Composite<S> {
 }
 
 impl<S> Composite<S> {
-    /// Returns the service behind the composites.
+    /// Returns the inner service, to which composites send their tool calls.
     pub const fn get_ref(&self) -> &S {
         self.listing.get_ref()
     }
@@ -122,13 +122,12 @@ where
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
     /// Lists the tools of the inner service in advance, so that later requests do not have to wait
-    /// for the list. Does nothing if the tools are already known, or if the layer has no
-    /// composites.
+    /// for the list. Does nothing if the tools are already known, or if there are no composites.
     ///
     /// # Errors
     ///
-    /// Returns an error if the inner service cannot list its tools now. In this case, the first
-    /// request that needs the tools lists them.
+    /// Returns an error if the inner service cannot list its tools now. In this case, the tools are
+    /// listed at the first request that needs them.
     pub async fn warm(&self) -> Result<(), ListError> {
         self.listing.warm().await
     }
@@ -138,18 +137,20 @@ impl<S> Composite<S>
 where
     S: ToolService,
 {
-    /// Returns a preview of the tool calls that a composite would make with these arguments. No
-    /// tool is called, so values that depend on the outputs of tools remain unknown.
+    /// Returns a preview of the tool calls that a composite tool would make with these arguments.
+    /// No tool is called, so values that depend on the outputs of tools remain unknown.
     ///
-    /// The preview lists the steps in the order in which they may start, each with its calls. The
-    /// arguments of each call are converted to the types that the tool's input schema declares.
+    /// The preview lists the steps of the composite in the order in which they may start, each with
+    /// its tool calls. The arguments of each call are converted to the types that the tool's input
+    /// schema declares.
     ///
-    /// If the tools of the inner service are not known yet, this method lists them.
+    /// If the tools of the inner service are not known yet, `preview` lists them first.
     ///
     /// # Errors
     ///
     /// Returns a JSON-RPC error if the composite does not exist, if its tools are missing, or if
-    /// the arguments do not match its input schema. An actual call would return the same error.
+    /// the arguments do not match its input schema. A call of the composite would return the same
+    /// error.
     pub async fn preview(
         &self,
         composite: &str,

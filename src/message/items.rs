@@ -23,7 +23,7 @@ pub enum ItemMut<'r> {
 // === impl ItemMut ===
 
 impl ItemMut<'_> {
-    /// Returns the kind of the item.
+    /// Returns the kind of the item, such as a tool.
     #[must_use]
     pub const fn kind(&self) -> ItemKind {
         match self {

@@ -93,7 +93,8 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// Creates a transport that receives messages from `reader` and sends messages to `writer`.
+    /// Creates a transport that receives messages from `reader` and sends messages to `writer`, for
+    /// example over the pipes of a process.
     pub fn new(reader: R, writer: W) -> Self {
         Self {
             reader: BufReader::new(reader),

@@ -1,16 +1,18 @@
 //! Connects to servers over [streamable HTTP].
 //!
-//! rmcp implements the HTTP transport, including the sessions of older servers. Redirects are
-//! followed only within the same origin. Connections to link-local and metadata addresses, where
-//! cloud providers serve credentials, are refused. A message may have at most 16 MiB. URLs with
-//! `https` need the feature `tls`.
+//! Connections over streamable HTTP use the HTTP transport of rmcp, which also supports the
+//! sessions of older servers. Redirects are followed only within the same origin. Connections to
+//! link-local and metadata addresses, where cloud providers serve credentials, are refused. A
+//! message may have at most 16 MiB. URLs with `https` need the feature `tls`.
 //!
 //! A connection over HTTP does not end when the server becomes unreachable: requests fail until the
-//! server is reachable again. The server's next response marks all of its lists as changed in
-//! [`Changes`]. If the server no longer knows the session, the connection is treated as lost.
+//! server is reachable again. The server's next response then marks all of its lists as changed in
+//! [`Changes`], which notifies clients. If the server no longer knows the session, the connection
+//! is treated as lost.
 //!
-//! Cancellations are sent to the server one after another. Each cancellation that was not sent
-//! within five seconds is dropped, so a slow server may not receive all cancellations.
+//! If a caller cancels a request over HTTP, the server receives a cancellation message. Such
+//! messages are sent one after another, and each that was not sent within five seconds is dropped.
+//! A slow server may therefore not receive all cancellations.
 //!
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
@@ -46,10 +48,10 @@ const CONCURRENT_REQUESTS: usize = 256;
 impl RemoteBuilder {
     /// Creates a service that connects over streamable HTTP to the server at `url`.
     ///
-    /// The headers are sent with every request, and their values never appear in logs and errors.
-    /// Header values and the secret parts of the URL are added to the [secrets](Self::secrets). The
-    /// secret parts of a URL are the user and password, the query, and path segments that may be
-    /// tokens.
+    /// The given headers are sent with every HTTP request, and their values never appear in logs
+    /// and errors. Header values and the secret parts of the URL are added to the
+    /// [secrets](Self::secrets). The secret parts of a URL are the user and password, the query,
+    /// and path segments that may be tokens.
     ///
     /// # Examples
     ///
@@ -87,11 +89,13 @@ impl RemoteBuilder {
         })
     }
 
-    /// Creates a service that connects like [`http`](Self::http), and sends an OAuth access token
-    /// with every request. See [`oauth`](super::oauth) for how tokens are requested and used.
+    /// Creates a service that connects over streamable HTTP like [`http`](Self::http), and sends an
+    /// OAuth access token with every request. See [`oauth`](super::oauth) for how tokens are
+    /// requested and used.
     ///
-    /// The secrets of the OAuth client are added to the [secrets](Self::secrets). Do not pass an
-    /// `Authorization` header in `headers`, because the access token is sent in this header.
+    /// The secrets of the OAuth client are added to the [secrets](Self::secrets), which are
+    /// redacted in logs. Do not pass an `Authorization` header in `headers`, because the access
+    /// token is sent in this header.
     ///
     /// # Panics
     ///

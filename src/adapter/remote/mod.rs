@@ -1,10 +1,10 @@
-//! A remote MCP server as a Tower service.
+//! A Tower service that forwards requests to a remote MCP server.
 //!
-//! A [`RemoteService`] forwards requests to one server. It connects in the background, and
+//! A [`RemoteService`] forwards requests to one MCP server. It connects in the background, and
 //! reconnects if the connection is lost. The service is always ready. Without a connection, calls
-//! fail with a [`BackendError`] that names the server, and calls to other backends still work. A
-//! call during an attempt to connect waits until the attempt succeeds or fails.
-//!
+//! fail with a [`BackendError`] that names the server. A call during an attempt to connect waits
+//! until the attempt succeeds or fails. The service also handles the other messages between the
+//! server and its callers:
 //! - *Cancellation.* If the future of a call is dropped, the server receives a notification that
 //!   cancels the call.
 //! - *`_meta`.* The trace context ([SEP-414]: `traceparent`, `tracestate`, `baggage`) and the keys
@@ -41,8 +41,8 @@
 //!   logged locally. Clients share the connection, so the server's level is the lowest level that
 //!   any client has set.
 //!
-//! Elicitation is the only client capability that is declared to a server with protocol version
-//! 2025-11-25 or older.
+//! A [`RemoteService`] declares no client capability except elicitation to a server with protocol
+//! version 2025-11-25 or older.
 //!
 //! # Examples
 //!

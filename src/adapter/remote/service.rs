@@ -38,19 +38,20 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Logs, Reply, Request},
 };
 
-/// The default timeout of an attempt to connect to a server.
+/// The default timeout of an attempt to connect to a remote server: 30 seconds.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A Tower service that connects to a remote MCP server and forwards requests to it.
 ///
-/// Clones share one connection. When the last clone is dropped, the connection is closed in the
-/// background. To wait until the connection is closed, call [`close`](Self::close).
+/// Clones of a `RemoteService` share one connection. When the last clone is dropped, the connection
+/// is closed in the background. To wait until the connection is closed, call
+/// [`close`](Self::close).
 ///
-/// See the [module docs](super) for the service's behavior and an example.
+/// The [module docs](super) describe the behavior of a `RemoteService`, and have an example.
 #[derive(Clone)]
 pub struct RemoteService(Arc<Owner>);
 
-/// Builds a [`RemoteService`].
+/// Builds a [`RemoteService`], which connects to one MCP server.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RemoteBuilder {
@@ -103,9 +104,9 @@ impl RemoteService {
     /// Creates a service that sends its requests over an existing rmcp connection. Keep the
     /// connection alive while the service is in use.
     ///
-    /// If the connection is lost, the service does not reconnect. Progress and all other messages
-    /// that the server sends on its own are delivered to the rmcp handler of the connection, and
-    /// not to the callers of this service.
+    /// A service that was created from an existing connection does not reconnect if the connection
+    /// is lost. Progress and all other messages that the server sends on its own are delivered to
+    /// the rmcp handler of the connection, and not to the callers of the service.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -124,27 +125,27 @@ impl RemoteService {
         &self.0.remote.about.name
     }
 
-    /// Returns the server's description from the latest connection, or `None` if the server has
-    /// never been connected.
+    /// Returns the server's description, such as its name and capabilities, from the latest
+    /// connection. Returns `None` if the server has never been connected.
     #[must_use]
     pub fn server_info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.0.remote.info()
     }
 
-    /// Returns the [`Changes`] that this service notifies when the server's lists or resources
-    /// change.
+    /// Returns the [`Changes`] value that this service notifies when the lists or resources of the
+    /// server change.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.0.remote.changes
     }
 
-    /// Returns `Ok` if the server is connected. If an attempt to connect is in progress, first
-    /// waits until it has ended.
+    /// Returns `Ok` if the server is connected. If an attempt to connect is in progress,
+    /// `connected` first waits until the attempt has ended.
     ///
     /// # Errors
     ///
-    /// If the server is not connected, returns the reason, as a text for the operator. The secrets
-    /// that were set in the builder are redacted.
+    /// If the server is not connected, returns the reason, as a text for the operator. Secrets that
+    /// were set with [`RemoteBuilder::secrets`] are redacted in the text.
     pub async fn connected(&self) -> Result<(), String> {
         match self.0.remote.settled().await {
             State::Connected(_) => Ok(()),
@@ -159,10 +160,10 @@ impl RemoteService {
 
     /// Closes the connection permanently. If the server is a child process, also ends the process.
     ///
-    /// Pending and later calls fail. A child process first has three seconds to exit by itself, and
-    /// three more seconds after `SIGTERM`. After that, the process is killed. If the handshake has
-    /// not finished yet, the process is killed immediately. This method returns when the process
-    /// has ended.
+    /// After `close`, pending and later calls of the service fail. A child process first has three
+    /// seconds to exit by itself, and three more seconds after `SIGTERM`. After that, the process
+    /// is killed. If the handshake has not finished yet, the process is killed immediately. `close`
+    /// returns when the process has ended.
     pub async fn close(&self) {
         self.0.stop.cancel();
         if let Some(callers) = &self.0.callers {
@@ -254,25 +255,26 @@ impl fmt::Debug for RemoteService {
 impl RemoteBuilder {
     /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
     ///
-    /// If the server does not understand the first handshake, a second one is tried. The timeout
-    /// applies to each handshake separately.
+    /// The timeout applies to each handshake of an attempt to connect. If the server does not
+    /// understand the first handshake, a second one is tried.
     ///
-    /// The default is long because some servers are downloaded when they are started for the first
-    /// time. In addition, a server of an older protocol version may ignore the first request of
-    /// version 2026-07-28. rmcp then waits ten seconds for the response to this request.
+    /// The default timeout is long because some servers are downloaded when they are started for
+    /// the first time. In addition, a server of an older protocol version may ignore the first
+    /// request of version 2026-07-28. rmcp then waits ten seconds for the response to this request.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the [`Changes`] that this service notifies when the server's lists or resources change.
+    /// Sets the [`Changes`] value that the service notifies when the lists or resources of the
+    /// server change.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Sets `_meta` keys that are forwarded from callers' requests to the server, in addition to
-    /// the trace context.
+    /// Sets the `_meta` keys that are forwarded from callers' requests to the server, in addition
+    /// to the keys of the trace context, such as `traceparent`.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
         self
@@ -280,17 +282,17 @@ impl RemoteBuilder {
 
     /// Sets whether the server may ask the caller for input during a call. Defaults to `true`.
     ///
-    /// If `true`, a server can ask the caller's user (`elicitation`). A server with protocol
-    /// version 2026-07-28 can also use the caller's deprecated `sampling` and `roots`. If `false`,
-    /// none of these capabilities are declared to the server, and a result that asks for input
-    /// becomes an error. Without the capabilities, some servers offer other tools, or omit
-    /// dangerous ones.
+    /// If `elicitation` is `true`, the server can ask the caller's user (`elicitation`). A server
+    /// with protocol version 2026-07-28 can also use the caller's deprecated `sampling` and
+    /// `roots`. If `false`, none of these capabilities are declared to the server, and a result
+    /// that asks for input becomes an error. Without the capabilities, some servers offer other
+    /// tools, or omit dangerous ones.
     pub const fn elicitation(mut self, elicitation: bool) -> Self {
         self.elicitation = elicitation;
         self
     }
 
-    /// Sets the secrets that are redacted in logs and errors about the server.
+    /// Sets the secrets, such as passwords, that are redacted in logs and errors about the server.
     pub fn secrets(mut self, secrets: Secrets) -> Self {
         self.about.secrets = secrets;
         self

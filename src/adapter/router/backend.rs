@@ -13,8 +13,8 @@ use tower_service::Service;
 
 use crate::message::{BackendError, BackendErrorKind, Reply, Request};
 
-/// A service behind a [`Router`](super::Router): a Tower service with a name, a prefix and a
-/// description.
+/// A backend of a [`Router`](super::Router): a Tower service with a name, a prefix for the names of
+/// its tools and prompts, and a server description.
 #[must_use]
 pub struct Backend {
     pub(super) name: Arc<str>,
@@ -49,7 +49,8 @@ struct Answering<S>(Mutex<S>);
 impl Backend {
     /// Creates a backend from its name and its Tower service.
     ///
-    /// For each request, the service is cloned. The clone is called as soon as it is ready.
+    /// The router clones the backend's service for each request, and calls the clone as soon as it
+    /// is ready.
     pub fn new<S>(name: impl Into<Arc<str>>, service: S) -> Self
     where
         S: Service<Request, Response = Reply> + Clone + Send + 'static,
@@ -62,17 +63,19 @@ impl Backend {
 
     /// Sets the prefix that the router puts before the names of the backend's tools and prompts.
     ///
-    /// Defaults to the backend's name followed by the router's separator. The prefix may be empty.
+    /// The prefix of a backend defaults to its name followed by the router's separator, such as
+    /// `github_`. The prefix may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// Sets a function that returns the backend's server description, or `None` while the
-    /// description is unknown, for example before the first connection.
+    /// Sets a function that returns the backend's server description, which contains its
+    /// capabilities. The function returns `None` while the description is unknown, for example
+    /// before the first connection.
     ///
-    /// If the function returns a description, the router sends the backend only requests for the
-    /// capabilities that the description declares.
+    /// While the description of a backend is known, the router sends the backend only requests for
+    /// the capabilities that the description declares.
     pub fn description<F>(mut self, description: F) -> Self
     where
         F: Fn() -> Option<ServerConfig> + Send + Sync + 'static,

@@ -15,7 +15,7 @@ use crate::{
 /// The default time for which a list request waits for a slow backend.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Builds a [`Router`].
+/// Builds a [`Router`], which serves several backends as a single MCP server.
 #[derive(Debug)]
 #[must_use]
 pub struct RouterBuilder {
@@ -38,8 +38,8 @@ impl Router {
 // === impl RouterBuilder ===
 
 impl RouterBuilder {
-    /// Sets the separator. It is put between the name of a backend and the backend's own name of a
-    /// tool or prompt. Defaults to `_`, as in `github_search`.
+    /// Sets the separator, which the router puts between the name of a backend and the backend's
+    /// own name of a tool or prompt. Defaults to `_`, as in `github_search`.
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.separator = separator.into();
         self
@@ -55,26 +55,26 @@ impl RouterBuilder {
     /// Sets the maximum time for which a list request waits for a slow backend. Defaults to 5
     /// seconds.
     ///
-    /// If a client's own timeout is shorter than this maximum, its first list request may time out.
-    /// If it has waited for at least a second, later list requests do not wait for the slow
-    /// backend, and contain the backend's last known items instead.
+    /// A client whose own timeout is shorter than the maximum time may time out when it first lists
+    /// items. If this client has waited for at least a second, later list requests do not wait for
+    /// the slow backend, and contain the last known items of the backend instead.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the [`Changes`] that the router notifies when a slow backend has finally returned a
-    /// list, and the list differs from the last known one.
+    /// Sets the [`Changes`] value that the router notifies when a slow backend has finally returned
+    /// a list, and the list differs from the last known one.
     ///
-    /// If the backends report their changes to the same [`Changes`] value, the router also learns
-    /// of them, and lists the items of a changed backend again.
+    /// If the backends report changes of their lists to the same [`Changes`] value as the router,
+    /// the router lists the items of a changed backend again.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Adds a backend. If several backends offer the same item, the backend that was added first
-    /// takes precedence.
+    /// Adds a backend to the router. If several backends offer the same item, the backend that was
+    /// added first takes precedence.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
@@ -84,9 +84,10 @@ impl RouterBuilder {
     ///
     /// # Errors
     ///
-    /// Returns all mistakes in the settings. There must be at least one backend. Backends must have
-    /// distinct names and prefixes. Names, prefixes and the separator must not be too long or
-    /// contain invalid characters. Prefixes may only be set if the conflict rule uses prefixes.
+    /// Returns all mistakes in the settings of the router. There must be at least one backend.
+    /// Backends must have distinct names and prefixes. Names, prefixes and the separator must not
+    /// be too long or contain invalid characters. Prefixes may only be set if the [conflict
+    /// rule](Self::conflicts) uses prefixes.
     pub fn build(self) -> Result<Router, RouterError> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {

@@ -6,7 +6,7 @@ use crate::warnings::sanitize::Sanitized;
 
 /// The error for invalid router settings. It contains every mistake in the settings.
 ///
-/// The `Display` output lists all mistakes, one per line.
+/// The `Display` output of a `RouterError` lists all mistakes, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterError(Vec<RouterMistake>);
 
@@ -24,8 +24,8 @@ pub enum RouterMistakeKind {
     /// The router has no backends.
     #[error("no backends: expected at least one")]
     NoBackends,
-    /// The separator is empty, too long, or contains characters other than visible ASCII
-    /// characters.
+    /// The separator between backend and tool names is empty, too long, or contains characters
+    /// other than visible ASCII characters.
     #[error(
         "illegal separator `{}`: expected 1 to {max} visible ASCII characters",
         Sanitized(separator)
@@ -70,7 +70,7 @@ pub enum RouterMistakeKind {
         /// The maximum length of a prefix in bytes.
         max: usize,
     },
-    /// Two backends have the same prefix.
+    /// Two backends have the same prefix for the names of their tools and prompts.
     #[error(
         "backends `{}` and `{}` have the same prefix `{}`",
         Sanitized(&backends[0]),
@@ -83,7 +83,7 @@ pub enum RouterMistakeKind {
         /// The prefix that both backends have.
         prefix: String,
     },
-    /// A backend has a prefix, although the conflict rule does not use prefixes.
+    /// A backend has a prefix, although the router does not use prefixes to resolve name conflicts.
     #[error(
         "the prefix of backend `{}` cannot be used with `conflicts = \"{conflicts}\"`",
         Sanitized(backend)
@@ -103,8 +103,9 @@ impl RouterError {
         Self(mistakes)
     }
 
-    /// Returns an iterator over all mistakes. Mistakes that concern the whole router come first.
-    /// Mistakes in the settings of a backend follow, in the order of the backends.
+    /// Returns an iterator over all mistakes in the settings of the router. Mistakes that concern
+    /// the whole router come first. Mistakes in the settings of a backend follow, in the order of
+    /// the backends.
     pub fn iter(&self) -> std::slice::Iter<'_, RouterMistake> {
         self.0.iter()
     }
@@ -157,7 +158,7 @@ impl RouterMistake {
         self.backend
     }
 
-    /// Returns the kind of the mistake.
+    /// Returns the kind of the mistake, with its details.
     #[must_use]
     pub const fn kind(&self) -> &RouterMistakeKind {
         &self.kind

@@ -5,23 +5,24 @@ use std::sync::Arc;
 
 use crate::names;
 
-/// The rule that decides which item clients see if several backends offer an item with the same
-/// name.
+/// The rule by which a router decides which item clients see if several backends offer an item with
+/// the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflicts {
-    /// The name of each tool and prompt starts with the prefix of its backend. Two names can still
-    /// be equal if one prefix starts with another. Tools and prompts with equal names are left out.
+    /// Each tool and prompt has a name that starts with the prefix of its backend, as in
+    /// `github_search`. Two names can still be equal if one prefix starts with another. Tools and
+    /// prompts with equal names are left out.
     ///
-    /// Resources have no prefix. If several backends list the same resource, it belongs to the
-    /// first of these backends.
+    /// The URIs of resources have no prefix. If several backends list the same resource, it belongs
+    /// to the first of these backends.
     #[default]
     Prefix,
-    /// Names are not changed. If several backends list the same item, it belongs to the first of
-    /// them, in the order in which the backends were added.
+    /// Names of items are not changed. If several backends list the same item, it belongs to the
+    /// first of them, in the order in which the backends were added.
     Priority,
-    /// Names are not changed. If several backends offer an item with the same name, all of these
-    /// items are left out until they are renamed.
+    /// Names of items are not changed. If several backends offer an item with the same name, the
+    /// router leaves out all of these items until they are renamed.
     Manual,
 }
 

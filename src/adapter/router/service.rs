@@ -46,7 +46,7 @@ enum Wanted {
 
 /// The response future of a [`Router`].
 ///
-/// Dropping this future cancels the request to the backend.
+/// Dropping a `ResponseFuture` cancels the request to the backend.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(State);
 

@@ -4,14 +4,16 @@ use std::{fmt, sync::Arc};
 
 use crate::{message::ItemKind, warnings::sanitize::Sanitized};
 
-/// A problem with a backend or its items, reported to the operator of a router.
+/// A problem with a backend of a router or with its items, such as its tools. The router reports
+/// problems to the operator.
 ///
-/// The `Display` output is a sentence that names the backend. It may contain text from a backend,
-/// so it should not be sent to clients.
+/// The `Display` output of a problem is a sentence that names the backend. The sentence may contain
+/// text from a backend, so it should not be sent to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A backend could not be listed. Clients receive the backend's last known items instead.
+    /// The router could not list the items of a backend, such as its tools. Clients receive the
+    /// backend's last known items instead.
     NotListed {
         /// The name of the backend that could not list its items.
         backend: Arc<str>,
@@ -20,7 +22,7 @@ pub enum Problem {
         /// The reason why the backend could not list its items, as a text for the operator.
         reason: String,
     },
-    /// An item is left out because clients would not accept its name.
+    /// The router leaves out an item of a backend, because clients would not accept its name.
     IllegalName {
         /// The name of the backend that lists the item.
         backend: Arc<str>,
@@ -29,7 +31,7 @@ pub enum Problem {
         /// The name that clients would have seen, including the backend's prefix.
         name: String,
     },
-    /// A backend lists two items with the same name or URI. The first item is used.
+    /// A backend lists two items with the same name or URI. The router uses the first item.
     Twins {
         /// The name of the backend that lists both items.
         backend: Arc<str>,
@@ -38,7 +40,8 @@ pub enum Problem {
         /// The name or URI of both items, as clients see it.
         name: String,
     },
-    /// Two backends offer an item with the same name or URI. The item of the first backend is used.
+    /// Two backends offer an item with the same name or URI. The router uses the item of the first
+    /// backend.
     Shadowed {
         /// The name of the backend whose item is used.
         owner: Arc<str>,
@@ -49,7 +52,7 @@ pub enum Problem {
         /// The name or URI of both items, as clients see it.
         name: String,
     },
-    /// Two backends offer an item with the same name or URI. Both items are left out.
+    /// Two backends offer an item with the same name or URI. The router leaves out both items.
     Contested {
         /// The names of both backends that offer the item.
         backends: [Arc<str>; 2],

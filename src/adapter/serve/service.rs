@@ -40,11 +40,11 @@ use crate::{
 ///
 /// rmcp needs one `ServeService` per connection. Over streamable HTTP, it needs one for each
 /// session, and one for each request outside a session. Clone the server for this purpose, which is
-/// cheap. Clones share the Tower service and the tools that clients have listed. They do not share
-/// the state of a connection, such as its resource subscriptions. The Tower service need not be
-/// `Sync`.
+/// cheap. Clones share the Tower service and the tools that clients have listed, but not the state
+/// of a connection, such as its resource subscriptions. The Tower service need not be `Sync`.
 ///
-/// See the [module docs](crate::adapter) for an example and for the differences that clients see.
+/// The [module docs](crate::adapter) have an example, and list the differences that clients see
+/// between a bare rmcp handler and a `ServeService`.
 pub struct ServeService<S> {
     pub(super) shared: Arc<Shared<S>>,
     /// The source of change notifications for clients. `None` unless [`changes`](Self::changes) was
@@ -94,8 +94,8 @@ type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 impl<S> ServeService<S> {
     /// Creates a server from a Tower service and a server description.
     ///
-    /// The service receives the requests about tools, prompts, resources and so on. It does not
-    /// receive `initialize`, `server/discover` and `ping`, which are answered from the current
+    /// The Tower service receives the requests of clients about tools, prompts, resources and so
+    /// on. The server itself answers `initialize`, `server/discover` and `ping` with the current
     /// description. Notifications from clients are discarded. `subscriptions/listen` is supported
     /// only with [`changes`](Self::changes).
     #[must_use]
@@ -103,10 +103,10 @@ impl<S> ServeService<S> {
         Self::over(service, Arc::new(Described(description)), Opening::Passthrough)
     }
 
-    /// Creates a server from a handler and a Tower layer around it.
+    /// Creates a server from an rmcp handler and a Tower layer around it.
     ///
-    /// All requests except `subscriptions/listen` pass through the layer to the handler. All other
-    /// messages reach the same handler directly. To use several layers, pass a
+    /// All client requests except `subscriptions/listen` pass through the layer to the handler. All
+    /// other messages reach the same handler directly. To use several layers, pass a
     /// `tower::ServiceBuilder`, which is also a layer.
     #[must_use]
     pub fn wrap<H, L>(handler: H, layer: L) -> Self
@@ -136,10 +136,11 @@ impl<S> ServeService<S> {
         }
     }
 
-    /// Sets a function that returns the name of a request's caller. This limits the resource
-    /// subscriptions of each caller across all its connections.
+    /// Sets a function that returns the name of the caller of a request, such as a user. With this
+    /// function, the number of resource subscriptions is limited for each caller across all its
+    /// connections.
     ///
-    /// Without this function, subscriptions are only limited for each connection, and for all
+    /// Without a `caller` function, subscriptions are only limited for each connection, and for all
     /// clients together. All requests for which the function returns `None` count as requests of
     /// one unnamed caller.
     #[must_use]
@@ -160,11 +161,9 @@ impl<S> ServeService<S> {
         self
     }
 
-    /// Stores a value in this server. The value is dropped when the client connection of the server
-    /// has ended.
-    ///
-    /// Clones of the server do not contain the value. This can be used, for example, to release a
-    /// semaphore permit when the connection ends.
+    /// Stores a value in this server until the client connection of the server has ended, and then
+    /// drops it. An example is a semaphore permit that is released when the connection ends. Clones
+    /// of the server do not contain the value.
     #[must_use]
     pub fn hold(mut self, value: impl Send + Sync + 'static) -> Self {
         self.held = Some(Box::new(value));
@@ -180,28 +179,29 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Notifies clients of the changes that are reported to `changes`.
+    /// Notifies clients of changed lists and updated resources that are reported to `changes`.
     ///
-    /// Pass a clone of the [`Changes`] that the backends of the stack notify. A client with
-    /// protocol version 2025-11-25 or older is notified from its initialization until it
+    /// Pass a clone of the [`Changes`] value that the backends behind this server notify. A client
+    /// with protocol version 2025-11-25 or older is notified from its initialization until it
     /// disconnects: of changed tools, prompts and resources, and of updated resources that it has
     /// subscribed to. A newer client requests a stream of changes with `subscriptions/listen`. The
     /// notifications of a wrapped handler are sent on the same stream, which ends when the handler
     /// ends it. Changes that occur while a notification is being sent are combined into one.
     ///
-    /// The server always declares `listChanged` for tools. It declares `listChanged` for prompts
-    /// and for resources only if the server description declares prompts or resources. It declares
-    /// subscriptions to single resources only if the description declares them.
+    /// With change notifications, the server always declares `listChanged` for tools. It declares
+    /// `listChanged` for prompts and for resources only if the server description declares prompts
+    /// or resources. It declares subscriptions to single resources only if the description declares
+    /// them.
     ///
-    /// Each subscribe request of a client is sent to the service, so that a layer can accept or
-    /// reject it for each client. If the service rejects the request, the client receives no
-    /// updates of the resource, even if it was subscribed before. On a `subscriptions/listen`
-    /// stream, the error "method not found" does not count as a rejection. When the last client has
-    /// unsubscribed or disconnected, the service receives as many unsubscribe requests as it has
-    /// accepted subscribe requests, because some servers count them.
+    /// Each request of a client to subscribe to a resource is sent to the Tower service, so that a
+    /// layer can accept or reject it for each client. If the service rejects the request, the
+    /// client receives no updates of the resource, even if it was subscribed before. On a
+    /// `subscriptions/listen` stream, the error "method not found" does not count as a rejection.
+    /// When the last client has unsubscribed or disconnected, the service receives as many
+    /// unsubscribe requests as it has accepted subscribe requests, because some servers count them.
     ///
-    /// If change notifications are enabled, a handler must report its changes to the [`Changes`],
-    /// and not notify its client directly.
+    /// A wrapped handler must report its changes to the [`Changes`] value if change notifications
+    /// are enabled, and not notify its client directly.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::{adapter::Secrets, url::Url};
 
-/// The OAuth client as which this program requests tokens from an authorization server.
+/// The OAuth client as which this program requests access tokens from an authorization server.
 ///
-/// The client authenticates with HTTP's `Basic` scheme (`client_secret_basic`), unless
-/// [`secret_in_body`](Self::secret_in_body) is set. The `Debug` output contains no secrets.
+/// An `OAuthClient` authenticates with HTTP's `Basic` scheme (`client_secret_basic`), unless
+/// [`secret_in_body`](Self::secret_in_body) is set. Its `Debug` output contains no secrets.
 ///
 /// # Examples
 ///
@@ -41,11 +41,11 @@ pub struct OAuthClient {
 // === impl OAuthClient ===
 
 impl OAuthClient {
-    /// Creates a client with this ID and secret. `token_url` is the URL of the authorization
+    /// Creates an OAuth client with this ID and secret. `token_url` is the URL of the authorization
     /// server's token endpoint.
     ///
-    /// A `token_url` with `https` needs the feature `tls`. With `http`, the secret and the tokens
-    /// are sent unencrypted.
+    /// If `token_url` has the scheme `https`, the feature `tls` is needed. With `http`, the secret
+    /// and the tokens are sent unencrypted.
     pub fn new(
         token_url: impl Into<String>,
         id: impl Into<String>,
@@ -62,27 +62,29 @@ impl OAuthClient {
         }
     }
 
-    /// Sends the client's ID and secret in the request body (`client_secret_post`), for
-    /// authorization servers that do not accept the `Basic` scheme.
+    /// Sends the OAuth client's ID and secret in the body of token requests (`client_secret_post`),
+    /// for authorization servers that do not accept the `Basic` scheme.
     pub const fn secret_in_body(mut self) -> Self {
         self.secret_in_body = true;
         self
     }
 
-    /// Sets the scopes to request. Defaults to none, so that the authorization server chooses.
+    /// Sets the OAuth scopes to request. Defaults to none, so that the authorization server chooses
+    /// the scopes.
     pub fn scopes(mut self, scopes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.scopes = scopes.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Sets the parameter `audience`: the name of the MCP server for which tokens are requested.
+    /// Sets the parameter `audience` of token requests: the name of the MCP server for which tokens
+    /// are requested.
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
         self.audience = Some(audience.into());
         self
     }
 
-    /// Sets the parameter `resource` ([RFC 8707]): the URL of the MCP server for which tokens are
-    /// requested.
+    /// Sets the parameter `resource` of token requests ([RFC 8707]): the URL of the MCP server for
+    /// which tokens are requested.
     ///
     /// [RFC 8707]: https://www.rfc-editor.org/rfc/rfc8707
     pub fn resource(mut self, resource: impl Into<String>) -> Self {

@@ -1,10 +1,9 @@
 //! Connects to servers that run as child processes, [over their pipes].
 //!
-//! A [`ChildProcess`] is the command that starts the server. The command is run once for each
+//! A [`ChildProcess`] is the command that starts an MCP server. The command is run once for each
 //! connection. On Unix, the child runs in a separate process group. Therefore, if a wrapper such as
 //! `npx` is ended, the server that it has started is ended, too. Pressing `Ctrl-C` in the terminal
-//! interrupts this process but not the child.
-//!
+//! interrupts this process but not the child. The child process is set up as follows:
 //! - *Environment.* The child receives the variables that are [set for it](ChildProcess::env). It
 //!   inherits only the variables that clients based on the official SDKs pass on: `HOME`,
 //!   `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER`. On Windows, it inherits the variables that a
@@ -85,7 +84,7 @@ impl ChildProcess {
         }
     }
 
-    /// Adds arguments to the command.
+    /// Adds arguments to the command that starts the server.
     pub fn args(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
@@ -148,7 +147,8 @@ impl fmt::Debug for ChildProcess {
 }
 
 impl RemoteBuilder {
-    /// Creates a service that starts the server as a child process and connects to it over pipes.
+    /// Creates a service that starts the MCP server as a child process and connects to it over
+    /// pipes.
     ///
     /// # Examples
     ///
