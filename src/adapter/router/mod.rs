@@ -1,7 +1,7 @@
 //! A router that serves several backends as a single MCP server.
 //!
 //! A [`Router`] is a Tower service that sends each request to one of several Tower services, its
-//! backends. A backend is a remote server, a handler in this process, or a stack of layers over
+//! *backends*. A backend is a remote server, a handler in this process, or Tower layers around
 //! either. Clients see one server with the tools, prompts, resources and resource templates of all
 //! backends.
 //!
@@ -13,19 +13,20 @@
 //! | `Priority` | keep their names | belongs to the first backend |
 //! | `Manual` | keep their names | is left out until it is renamed |
 //!
-//! With `Priority`, a backend owns a name only after it has listed the name. Until then, requests
-//! for the name are sent to the next backend that lists it. If this is not acceptable, use
-//! `Prefix`.
+//! With `Conflicts::Priority`, a backend owns the name of a tool or prompt only after it has listed
+//! the name. Until then, requests for the name are sent to the next backend that lists it. If this
+//! is not acceptable, use `Conflicts::Prefix`.
 //!
-//! A backend's prefix is its name followed by the separator, unless [`Backend::prefix`] sets a
-//! different prefix. URIs are never rewritten. If an item is left out, or clients do not accept its
-//! name, the problem is logged once and reported by [`Router::problems`].
+//! The prefix of a backend is its name followed by the separator, such as `github_`, unless
+//! [`Backend::prefix`] sets a different prefix. URIs are never rewritten. If an item is left out,
+//! or clients do not accept its name, the problem is logged once and reported by
+//! [`Router::problems`].
 //!
 //! # Lists
 //!
-//! For each list request, the router requests all pages from all backends concurrently, and merges
-//! the items in the order of the backends. A failing or slow backend does not affect the others:
-//!
+//! For each list request of a client, the router requests all pages from all backends concurrently,
+//! and merges the items in the order of the backends. A failing or slow backend does not affect the
+//! others:
 //! - If a backend fails, its last known items are listed.
 //! - If a backend does not answer within the router's [patience](RouterBuilder::patience), it is
 //!   considered slow, and its last known items are listed. A backend is also slow if the client
@@ -36,55 +37,61 @@
 //!   its [`Changes`]: the first time immediately, and again after at least a second. If the backend
 //!   changes continuously, the interval doubles up to a minute. If a change is reported after a
 //!   background request was sent, the request is repeated.
-//! - If a backend's [description](Backend::description) declares no prompts, the backend is not
-//!   asked for prompts. The same applies to tools and resources. A backend that does not know the
-//!   list method is treated as having no items. It is asked again when the [`Changes`] report a
-//!   change, or when its description becomes known. To signal that it does not know a method, a
-//!   backend replies with the error "method not found", or fails with a [`BackendError`] of the
-//!   kind [`Unsupported`], which may also be the source of another error.
+//! - If a backend's [description](Backend::description) declares no prompts, the router requests no
+//!   prompts from the backend. The same applies to tools and resources.
+//! - A backend that does not know the list method is treated as having no items. The router
+//!   requests its items again when the [`Changes`] report a change, or when its description becomes
+//!   known. To signal that it does not know a method, a backend replies with the error "method not
+//!   found", or fails with a [`BackendError`] of the kind [`Unsupported`], which may also be the
+//!   source of another error.
 //!
-//! All clients share the last known items of a backend. If a backend returns different tools to
-//! different clients, create a separate router for each group of clients.
+//! All clients of a router share the last known items of a backend. If a backend returns different
+//! tools to different clients, create a separate router for each group of clients.
 //!
-//! A list is split into pages of 1000 items. For each kind of item, the router stores the last four
-//! lists that have several pages, so that a client can read a list to its end even if the items
-//! change. A cursor of an older list is rejected, unless the current list has the same names in the
-//! same order.
+//! The router splits each list into pages of 1000 items. For each kind of item, it stores the last
+//! four lists that have several pages, so that a client can read a list to its end even if the
+//! items change. A cursor of an older list is rejected, unless the current list has the same names
+//! in the same order.
 //!
 //! # Calls
 //!
-//! A request for a tool or prompt is sent to the backend that has listed the name. If no backend
-//! has listed it, the request is sent to the backend with the longest prefix that the name begins
-//! with, so that calls work before the first listing. If names have no prefixes, a request for an
-//! unknown name first lists the items of all backends, at most once a second.
+//! The router sends a request for a tool or prompt to the backend that has listed the name. If no
+//! backend has listed the name, the request is sent to the backend with the longest prefix that the
+//! name begins with, so that calls work before the first listing. If names have no prefixes, a
+//! request for an unknown name first lists the items of all backends, at most once a second.
 //!
 //! A resource belongs to the first backend that lists the resource or a matching template, in the
 //! order in which the backends were added. A template matches all URIs that start with the text
-//! before its first expression. Therefore, a later backend cannot take over a resource of an
-//! earlier backend, neither by listing the exact URI nor by a longer template. For example, a
-//! backend with the template `file:///{+path}` owns all files, so other backends with files must be
-//! added before it. A template that begins with an expression, such as `{+uri}`, matches nothing.
+//! before its first expression. A template that begins with an expression, such as `{+uri}`,
+//! matches nothing.
 //!
-//! If no backend lists a resource, it is read from the first backend that has returned the
-//! resource's URI in the result of a tool or a prompt. If there is no such backend, it is read from
-//! the only backend that has resources.
+//! A later backend cannot take over a resource of an earlier backend, neither by listing the exact
+//! URI nor by a longer template. For example, a backend with the template `file:///{+path}` owns
+//! all files, so other backends with files must be added before it.
+//!
+//! If no backend lists a resource, the router reads it from the first backend that has returned the
+//! resource's URI in the result of a tool or a prompt. If there is no such backend, the router
+//! reads the resource from the only backend that has resources.
 //!
 //! A backend owns a resource only after it has listed the resource. If the list of a backend is
 //! unknown, because the backend is not connected or fails, its resources belong to the next backend
-//! that lists them. If a backend disconnects after it was listed, its list remains known.
+//! that lists them. If a backend disconnects after the router has listed it, its list remains
+//! known.
 //!
-//! Completion requests for a resource template are sent to the first backend that lists exactly
-//! this template.
+//! The router sends completion requests for a resource template to the first backend that lists
+//! exactly this template.
 //!
-//! If a backend cannot answer, its calls fail with a [`BackendError`] that names the backend. If a
-//! backend does not know the method, the router replies that the item is unknown, and completions
-//! are empty. The router itself is always ready, and each call waits until its backend is ready.
+//! If a backend cannot answer a call, the call fails with a [`BackendError`] that names the
+//! backend. If a backend does not know the method, the router replies that the item is unknown, and
+//! completions are empty. The router itself is always ready, and each call waits until its backend
+//! is ready.
 //!
-//! Requests for skills and for their resource directories are sent to the backend that declares the
-//! skills extension. A request to set the log level is sent to the backend that declares `logging`.
-//! Both are rejected with "method not found" unless exactly one backend declares the capability. If
-//! the router has a single backend whose description is unknown, that backend is assumed to declare
-//! both. Tasks and custom requests are always rejected with "method not found".
+//! The router sends requests for skills and for their resource directories to the backend that
+//! declares the skills extension, and a request to set the log level to the backend that declares
+//! `logging`. Unless exactly one backend declares the capability, it rejects such requests with
+//! "method not found". If the router has a single backend whose description is unknown, that
+//! backend is assumed to declare both. Tasks and custom requests are always rejected with "method
+//! not found".
 //!
 //! # Examples
 //!
@@ -162,10 +169,10 @@ pub use self::{
 };
 use crate::changes::Changes;
 
-/// A Tower service that serves several backends as a single server.
+/// A Tower service that serves several backends, such as remote servers, as a single MCP server.
 ///
-/// Clones share the last known lists of the backends. See the [module docs](self) for an example
-/// and for the behavior that clients see.
+/// Clones of a `Router` share the last known lists of the backends. See the [module docs](self) for
+/// an example and for the behavior that clients see.
 #[derive(Clone)]
 pub struct Router {
     shared: Arc<Shared>,
@@ -176,15 +183,16 @@ pub struct Router {
 impl Router {
     /// Adds the capabilities and instructions of all backends to the server description `base`.
     ///
-    /// The result declares every capability that a backend declares. It contains the instructions
-    /// of each backend below a heading with the backend's name, truncated to 8 KiB.
+    /// The returned description declares every capability that a backend of the router declares. It
+    /// contains the instructions of each backend below a heading with the backend's name, truncated
+    /// to 8 KiB.
     ///
-    /// While the description of a backend is unknown, the result declares everything that the
-    /// backend may support: tools, prompts, resources with subscriptions, and completions. Logging
-    /// and skills are declared if exactly one backend declares them. Tasks and other extensions are
-    /// never declared.
+    /// While the description of a backend is unknown, the returned description declares everything
+    /// that the backend may support: tools, prompts, resources with subscriptions, and completions.
+    /// Logging and skills are declared if exactly one backend declares them. Tasks and other
+    /// extensions are never declared.
     ///
-    /// A client with protocol version 2025-11-25 receives the description only once, at
+    /// A client with protocol version 2025-11-25 receives the server description only once, at
     /// `initialize`, even if the backends change later. If the description of a backend is unknown
     /// at that time, the client never receives the backend's instructions.
     #[must_use]
@@ -192,8 +200,8 @@ impl Router {
         describe::describe(&self.shared, base)
     }
 
-    /// Returns the name that clients see for a backend's tool or prompt. Returns `None` if no
-    /// backend is named `backend`.
+    /// Returns the name that clients see for a backend's tool or prompt, such as `github_search`.
+    /// Returns `None` if no backend is named `backend`.
     #[must_use]
     pub fn exposed_name(&self, backend: &str, tool: &str) -> Option<String> {
         let names = &self.shared.names;
@@ -201,17 +209,16 @@ impl Router {
         Some(names.expose(place, tool))
     }
 
-    /// Returns all known problems: backends that cannot be listed, and items that are left out of
-    /// lists, each with the reason.
-    ///
-    /// For each kind of item, at most 1000 problems with items are reported.
+    /// Returns all known problems: backends that cannot be listed, and items that the router leaves
+    /// out of lists, each with the reason. For each kind of item, such as tools, at most 1000
+    /// problems with items are reported.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.shared.problems()
     }
 
-    /// Returns the [`Changes`] that the router notifies when a slow backend finally returns a list
-    /// that contains changes.
+    /// Returns the [`Changes`] value that the router notifies when a slow backend finally returns a
+    /// list that contains changes.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.shared.changes
@@ -230,8 +237,8 @@ impl Router {
         &self.shared.names.separator
     }
 
-    /// Returns the conflict rule, which decides whose item clients see if several backends offer
-    /// the same name.
+    /// Returns the rule by which the router decides whose item clients see if several backends
+    /// offer the same name.
     #[must_use]
     pub fn conflicts(&self) -> Conflicts {
         self.shared.names.conflicts
