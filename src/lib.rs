@@ -2,7 +2,7 @@
 //!
 //! MCP servers offer individual tools. A model that needs five of them therefore makes five round
 //! trips. A *composite* is a tool that calls other tools. The client sees a single tool, calls it
-//! once, and receives one result. Each part of the result names the tool that returned it.
+//! once, and receives one result, in which each part names the tool that returned it.
 //!
 //! ```
 //! use mcp_composite::{adapter::ServeService, composite::{CompositeLayer, CompositeTool}};
@@ -45,20 +45,22 @@
 //! - **One service type.** A [`Request`] is an MCP message with its context. A [`Reply`] is a
 //!   result, a JSON-RPC error or a typed refusal. Everything in this crate is a Tower service that
 //!   answers requests with replies, so you can combine it with Tower's own layers, and call it
-//!   without an MCP client. - **Rules.** Most layers apply a rule. A rule can change or refuse each
-//!   request on its way to the server, and can change the reply on its way back. The module
-//!   [`intercept`] lets you write your own rules. A [`catalog`] caches the tool definitions that a
-//!   rule needs. - **Composites.** A [`CompositeLayer`] adds composites to `tools/list` and runs
-//!   them on `tools/call`. A composite makes the same call to many tools, or runs steps. A step can
-//!   use the outputs of other steps through [`expr`]essions, and can ask the client's user a
-//!   question. If the call is dropped, all of its steps stop. - **One order.** A [`stack`] contains
-//!   all layers, in an order that prevents requests from bypassing a rule. The calls that a
-//!   composite makes pass through the layers below it, just like direct calls of clients. -
-//!   **Servers anywhere.** The [`adapter`]s convert a local or [remote](adapter::remote) rmcp
+//!   without an MCP client.
+//! - **Rules.** Most layers apply a rule. A rule can change or refuse each request on its way to
+//!   the server, and can change the reply on its way back. The module [`intercept`] lets you write
+//!   your own rules. A [`catalog`] caches the tool definitions that a rule needs.
+//! - **Composites.** A [`CompositeLayer`] adds composites to `tools/list` and runs them on
+//!   `tools/call`. A composite makes the same call to many tools, or runs steps. A step can use the
+//!   outputs of other steps through [expressions](expr), and can ask the client's user a question.
+//!   If the call is dropped, all of its steps stop.
+//! - **One order.** A [`stack`] contains all layers, in an order that prevents requests from
+//!   bypassing a rule. The calls that a composite makes pass through the layers below it, just like
+//!   direct calls of clients.
+//! - **Servers anywhere.** The [`adapter`]s convert a local or [remote](adapter::remote) rmcp
 //!   server to a Tower service, combine [several servers](adapter::router) in one service, and
-//!   convert a Tower service back to an rmcp server. - **One file.** [`config`] reads all settings
-//!   from a TOML file, and reports all errors in it with their lines. If the file changes, it is
-//!   reloaded while clients stay connected.
+//!   convert a Tower service back to an rmcp server.
+//! - **One file.** [`config`] reads all settings from a TOML file, and reports all errors in it
+//!   with their lines. If the file changes, it is reloaded while clients stay connected.
 //!
 //! | | modules |
 //! |---|---|
@@ -95,8 +97,8 @@
 //! # Runtime
 //!
 //! Calls of composites and of remote servers require a Tokio runtime whose time driver is enabled.
-//! Other requests also work outside a Tokio runtime. Inside a runtime, they require the time driver
-//! too.
+//! Other requests of this crate also work outside a Tokio runtime. Inside a runtime, they require
+//! the time driver too.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tests have long tables of cases"))]
