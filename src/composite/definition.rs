@@ -243,8 +243,8 @@ impl CompositeTool {
     /// [`CallLimits`](super::CallLimits) of the layer bound this number. A run that reaches the
     /// maximum [ends early](crate::composite#what-a-run-may-use).
     ///
-    /// If this composite calls another composite, this counts as one call. The calls that the other
-    /// composite makes are counted in addition.
+    /// If this composite calls another composite, that call counts as one call, and the calls that
+    /// the other composite makes are counted in addition.
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.limits.max_calls = Some(calls);

@@ -40,11 +40,12 @@ impl Finally {
     /// is cancelled by the client, by a lost connection, by the end of an outer run, or by dropping
     /// the future of the call. Defaults to `false`.
     ///
-    /// If the call is cancelled, its finally steps run in a separate Tokio task, without a
-    /// connection to the client. They cannot ask the user questions. Their results are only logged
-    /// and reported to [observers](crate::observe). The task ends after the [grace](Self::grace)
-    /// period at the latest. [`CancelledRuns::finished`](super::CancelledRuns::finished) waits for
-    /// such tasks before the process ends.
+    /// If the call is cancelled, the finally steps with this setting run in a separate Tokio task,
+    /// without a connection to the client. They cannot ask the user questions. Their results are
+    /// only logged and reported to [observers](crate::observe). The task ends after the
+    /// [grace](Self::grace) period at the latest.
+    /// [`CancelledRuns::finished`](super::CancelledRuns::finished) waits for such tasks before the
+    /// process ends.
     ///
     /// A call that is cancelled before its first step has started, or while it waits for the user's
     /// answer to a question, ends without running its finally steps.

@@ -22,8 +22,8 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Tower layer that adds composite tools, which are tools that call other tools, to a service that
-/// answers MCP requests.
+/// A Tower layer that adds composite tools, which are tools that call other tools, to a service
+/// that answers MCP requests.
 ///
 /// The [module docs](crate::composite) describe composites and have an example. A `CompositeLayer`
 /// without composites does not change the behavior of the service.
@@ -278,8 +278,8 @@ impl CompositeLayer {
     /// user. If a run is suspended for a question, only the caller that started the run can resume
     /// it.
     ///
-    /// The [store](Self::state) of suspended runs may limit their total size for each caller that
-    /// the function identifies.
+    /// The [store](Self::state) may limit the total size of each caller's suspended runs. A run is
+    /// suspended while it waits for a user's answers.
     ///
     /// By default, and for all requests for which the function returns `None`, the layer treats
     /// requests as if they came from a single caller.

@@ -8,9 +8,8 @@ pub use crate::schema::json_type::JsonType;
 /// composite and the outputs of its steps. The object becomes the result of the run, instead of the
 /// result of the last step.
 ///
-/// The result of the composite contains the object that the output block builds twice: as
-/// structured content, and as a text with its JSON. The composite advertises an output schema that
-/// describes the object.
+/// The result of the composite contains the object of the output block as structured content and,
+/// in JSON, as a text. The composite advertises an output schema that describes the object.
 ///
 /// # Examples
 ///

@@ -90,7 +90,7 @@ pub enum Action {
     Stop(Stop),
 }
 
-/// A loop of a step: calls a tool for each element of a collection, such as the hits of a search.
+/// A loop that calls a tool for each element of a collection, such as the hits of a search.
 ///
 /// In the arguments of the looped tool call, `$item` refers to the current element of the
 /// collection, and `$index` to the index of this element, starting at zero.
@@ -304,7 +304,7 @@ pub struct Retry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Then {
-    /// Fails the run.
+    /// Fails the run of the composite.
     #[default]
     Abort,
     /// Continues the run with the steps that follow.
@@ -425,9 +425,10 @@ impl Step {
         self
     }
 
-    /// Allows this step to use labeled data that [`CompositeLayer::check_flow`] would reject, for
-    /// example private data in the arguments of an egress tool. `reason` explains to readers of the
-    /// definition why this is safe, and must not be blank. The output of the step keeps its labels.
+    /// Allows this step to use data in a way that [`CompositeLayer::check_flow`] would reject
+    /// because of the data's labels. An example is private data in the arguments of an egress tool,
+    /// which makes its arguments visible to others. `reason` explains to readers of the definition
+    /// why this is safe, and must not be blank. The output of the step keeps the labels.
     ///
     /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
     #[must_use]

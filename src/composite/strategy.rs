@@ -411,10 +411,10 @@ impl Target {
         self
     }
 
-    /// Allows this target to use labeled data that [`CompositeLayer::check_flow`] would reject, for
-    /// example private data in the arguments of a tool that sends them to others. `reason` explains
-    /// to readers of the definition why this is safe. See
-    /// [`Step::allow_flow`](super::Step::allow_flow).
+    /// Allows this target to use data in a way that [`CompositeLayer::check_flow`] would reject
+    /// because of the data's labels. An example is private data in the arguments of an egress tool,
+    /// which makes its arguments visible to others. `reason` explains to readers of the definition
+    /// why this is safe. See [`Step::allow_flow`](super::Step::allow_flow).
     ///
     /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
     #[must_use]
