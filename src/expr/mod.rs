@@ -38,10 +38,11 @@
 //!
 //! In a template, `{{ }}` contains an expression as in Jinja, which consists of names, operators,
 //! filters after `|`, and tests after `is`. The names are those that references use, without `$`,
-//! such as `input.query`; `params` is another name for `input`. The statements `{% if %}`, `{% elif
-//! %}`, `{% else %}`, `{% for %}` and `{% raw %}` control the text between them. Comments are not
-//! supported: `{#` is literal text.
+//! such as `input.query`; `params` is another name for `input`. The statements `{% if %}`,
+//! `{% elif %}`, `{% else %}`, `{% for %}` and `{% raw %}` control the text between them. Comments
+//! are not supported: `{#` is literal text.
 //!
+//! Templates follow these rules:
 //! - If a template consists of a single `{{ }}`, with no text or spaces around it, the value of its
 //!   expression keeps its type. Otherwise, the template produces a string. Strings are inserted
 //!   into it unchanged, and other values as JSON.
