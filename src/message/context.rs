@@ -80,10 +80,10 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// If a composite made the request, which is a tool that calls other tools, the id consists of
-    /// the id of the request that called the composite and the name of the target or step, for
-    /// example `7#search`. Requests that are [nested](super::Request::within) in another request
-    /// have similar ids.
+    /// If a composite (a tool that calls other tools) made the request, the id consists of the id
+    /// of the request that called the composite and the name of the target or step, for example
+    /// `7#search`. Requests that are [nested](super::Request::within) in another request have
+    /// similar ids.
     #[must_use]
     pub fn id(&self) -> RequestId {
         // The id is formatted on demand, because the ids of most branches are never read.
@@ -177,8 +177,8 @@ impl Context {
     /// Returns the sender of log messages to the client that made the request. Returns `None` if
     /// the client does not receive log messages.
     ///
-    /// Also returns `None` if a composite made the request, which is a tool that calls other tools.
-    /// The client could not see from which of these tools a log message comes.
+    /// Also returns `None` if a composite (a tool that calls other tools) made the request. The
+    /// client could not see from which of the called tools a log message comes.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()

@@ -82,7 +82,7 @@ impl Request {
 impl Context {
     /// Returns the nesting depth of this request: the number of requests in which it is
     /// [nested](Request::within). Returns zero for a client's request, and for the requests that a
-    /// composite, which is a tool that calls other tools, makes while it answers a client.
+    /// composite (a tool that calls other tools) makes while it answers a client.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth

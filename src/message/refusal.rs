@@ -21,8 +21,8 @@ const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 /// the client receives the refusal, it is converted to a JSON-RPC error.
 ///
 /// The JSON-RPC error of a refusal has the code `-32602`, as the [specification] requires for
-/// unknown tools and malformed calls. There are two exceptions: an unknown resource has the code
-/// `-32002`. An exhausted budget has the code `-32000`, because the call itself is valid.
+/// unknown tools and malformed calls. Two refusals have other codes: an unknown resource has the
+/// code `-32002`, and an exhausted budget, where the call itself is valid, has the code `-32000`.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -192,9 +192,9 @@ impl Request {
         }
     }
 
-    /// Returns `true` if the request is `resources/unsubscribe`, which ends a subscription. Rules
-    /// should allow this request even if the resource is hidden, because a client may always end
-    /// its own subscriptions.
+    /// Returns `true` if the request is `resources/unsubscribe`, which ends the client's
+    /// subscription to a resource. Layers that hide resources should still allow this request,
+    /// because a client may always end its own subscriptions.
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
