@@ -12,8 +12,8 @@
 //! that rmcp queries synchronously. These values are the server description, the supported protocol
 //! versions and the definition of a single tool.
 //!
-//! If its layers do nothing, a handler in a [`ServeService`] behaves like it does without the
-//! `ServeService`, except for the following:
+//! A handler in a [`ServeService`] whose layers do nothing behaves as if rmcp served it directly,
+//! except for the following:
 //! - If the client cancels a request or disconnects, the request's future is dropped with all its
 //!   work. rmcp alone would only cancel the handler's token, and the handler would continue to run.
 //!   (rmcp detects a disconnected client only after some seconds.)
