@@ -70,9 +70,10 @@ pub struct CompositeTool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnLimit {
-    /// Returns the results of the tool calls that completed before the composite reached the limit,
-    /// with a text that names the limit. The result is an error (`isError`) if no call or step has
-    /// completed, or if one that is required has failed for another reason than the limit.
+    /// Returns the partial result, which is built from the tool calls and steps that have
+    /// completed, with a text that names the limit. The result is an error (`isError`) if no call
+    /// or step has completed, or if one that is required has failed for another reason than the
+    /// limit.
     #[default]
     Partial,
     /// Returns an error result (`isError`) that names the limit. Like the result of any failed run

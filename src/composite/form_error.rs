@@ -67,7 +67,7 @@ pub enum FormError {
         /// message.
         near: Option<String>,
     },
-    /// A property for which the user selects a value (`enum` or `oneOf`) has no options.
+    /// A property for which the user selects a value (`enum`, `oneOf` or `anyOf`) has no options.
     #[error("no choices: expected at least one")]
     NoChoices,
     /// Two options among which the user chooses are equal.

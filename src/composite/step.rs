@@ -140,7 +140,7 @@ pub struct Case {
 pub enum Otherwise {
     /// Skips the step, without calling a tool.
     Skip,
-    /// Makes this tool call.
+    /// Makes this tool call, if the conditions of all cases are false.
     Call(ToolCall),
 }
 

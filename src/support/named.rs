@@ -11,7 +11,7 @@ pub(crate) trait Named: Copy + 'static {
 macro_rules! named {
     ($Type:ident { $($Variant:ident => $name:literal,)+ }) => {
         impl $Type {
-            /// Returns the name of this variant in configuration files.
+            /// Returns the name by which configuration files refer to this variant.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {

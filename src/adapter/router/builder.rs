@@ -29,7 +29,7 @@ pub struct RouterBuilder {
 // === impl Router ===
 
 impl Router {
-    /// Returns a builder for a router.
+    /// Returns a builder for a router, which serves several backends as a single MCP server.
     pub fn builder() -> RouterBuilder {
         RouterBuilder::default()
     }
@@ -45,15 +45,15 @@ impl RouterBuilder {
         self
     }
 
-    /// Sets the conflict rule: which item clients see if several backends offer items with the same
-    /// name. Defaults to [`Conflicts::Prefix`].
+    /// Sets the rule that decides which item, such as a tool, clients see if several backends offer
+    /// items with the same name. Defaults to [`Conflicts::Prefix`].
     pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.conflicts = conflicts;
         self
     }
 
-    /// Sets the maximum time for which a list request waits for a slow backend. Defaults to 5
-    /// seconds.
+    /// Sets the maximum time for which a list request of a client, such as `tools/list`, waits for
+    /// a slow backend. Defaults to 5 seconds.
     ///
     /// A client whose own timeout is shorter than the maximum time may time out when it first lists
     /// items. If this client has waited for at least a second, later list requests do not wait for
