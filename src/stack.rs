@@ -303,10 +303,11 @@ impl StackLayer {
     }
 
     /// Returns remarks: advice about definitions of composites that are valid but probably not
-    /// intended. Includes the remarks of [`CompositeLayer::remarks`]. After the tools have been
-    /// listed, also includes a remark for each destructive tool that a composite calls only after
-    /// the user has answered a question, although clients can call the tool directly. To hide such
-    /// a tool from clients, use the [layer for advertising](Self::advertise).
+    /// intended. These are the remarks of [`CompositeLayer::remarks`] and, after the tools have
+    /// been listed, remarks about approvals that clients can avoid. An approval can be avoided if
+    /// a composite asks the user before it calls a destructive tool, but clients can also call the
+    /// tool directly. To hide such a tool from clients, use the [layer for
+    /// advertising](Self::advertise).
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let advertise = self.advertise.clone().composites(self.composite.names());

@@ -162,11 +162,10 @@ impl CompositeLayer {
     /// If the state of a run is already known to be too large before the first step that is not
     /// read-only, the layer rejects the run before this step, so nothing is changed.
     ///
-    /// There is also a remark about each step that may call a destructive tool before the user has
-    /// answered a question that other steps wait for. A tool is destructive if its annotations say
-    /// so. A tool without annotations is treated as destructive only if another step calls the same
-    /// tool after a question for approval, which is a question whose form is empty or contains only
-    /// booleans.
+    /// If steps wait for the answer to a question, there is also a remark about each other step
+    /// that may call a destructive tool before the answer. A tool is destructive if its annotations
+    /// say so. A tool without annotations counts as destructive if another step calls it after a
+    /// question for approval, that is, a question whose form is empty or contains only booleans.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();

@@ -121,10 +121,11 @@ impl OutputProperty {
     /// Sets the default of the property. The default is used if the evaluated value of the property
     /// is missing, null or not of the declared type.
     ///
-    /// Without a default, the run of the composite fails if the value of the property does not have
-    /// the declared type, or if a referenced value is missing. The property is omitted if its value
-    /// is null, or if the value is an optional reference, such as `$steps.search.output?`, to a
-    /// missing value.
+    /// Without a default, the following applies:
+    /// - If the value does not have the declared type, the run of the composite fails.
+    /// - If the value is a reference to something that does not exist, the run fails as well. If
+    ///   the reference is optional, such as `$steps.search.output?`, the property is omitted.
+    /// - If the value is null, the property is omitted.
     #[must_use]
     pub fn default(mut self, default: Value) -> Self {
         self.default = Some(default);

@@ -96,9 +96,8 @@ impl LimitLayer {
     }
 
     /// Sets the maximum nesting depth of the arrays and objects in a request. Defaults to no limit.
-    ///
-    /// A layer with any limit rejects requests with more than 128 levels, even if `levels` is
-    /// greater, because no transport parses JSON that is nested more deeply.
+    /// If this limit or a size limit is set, requests with more than 128 levels are rejected, even
+    /// if `levels` is greater.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

@@ -9,12 +9,12 @@ pub const BRANCH: &str = "mcp-composite/branch";
 /// The `_meta` key that names the tool from which a content block in the result of a composite
 /// comes. The key is set only if the name of the tool differs from the name under [`BRANCH`].
 pub const TOOL: &str = "mcp-composite/tool";
-/// The `_meta` key that marks a text block in the result of a fan-out as a label. A label precedes
-/// the content of a target, and names the target.
+/// The `_meta` key that marks a text block in the result of a fan-out as a label. Its value is
+/// `true`.
 ///
-/// The value of the key `mcp-composite/label` is `true`. Labels exist because models do not see
-/// `_meta`. A label is not part of the target's output: if a later step reads this output, labels
-/// are skipped.
+/// A label is a text block with the name of a target. It precedes the content of this target, so
+/// that a model, which does not see `_meta`, can distinguish the targets. If a later step reads the
+/// output of the target, the output does not contain the label.
 pub const LABEL: &str = "mcp-composite/label";
 
 /// Returns the `_meta` of a content block, or `None` if the block has none.

@@ -80,10 +80,10 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// If a composite (a tool that calls other tools) made the request, the id consists of the id
-    /// of the request that called the composite and the name of the target or step, for example
-    /// `7#search`. Requests that are [nested](super::Request::within) in another request have
-    /// similar ids.
+    /// A request that was made by a composite (a tool that calls other tools) or otherwise
+    /// [nested](super::Request::within) in another request has an id that is derived from the outer
+    /// request. For example, if the request with the id `7` calls a composite, its step `search`
+    /// makes a request with the id `7#search`.
     #[must_use]
     pub fn id(&self) -> RequestId {
         // The id is formatted on demand, because the ids of most branches are never read.

@@ -83,7 +83,8 @@ pub(super) enum Form {
 // === impl CallId ===
 
 impl CallId {
-    /// Creates an ID from the provider's ID of a call.
+    /// Creates an ID from the text with which a model provider identifies the call, such as
+    /// `call_abc123`.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: false }
     }

@@ -192,9 +192,9 @@ impl AliasLayer {
     /// Translates a client's name to the server's name. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// `original_of` returns `None` if `name` is the original name of a renamed item, because
-    /// clients cannot use this name. It does not translate URIs that match a URI template with an
-    /// alias.
+    /// If no alias has the name, returns it unchanged. If an alias replaces the name, returns
+    /// `None`: clients of a tool `query` that was renamed to `search` must call `search`. URIs are
+    /// looked up as written, so a URI that an aliased URI template would match is not translated.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -211,13 +211,10 @@ impl AliasLayer {
         self.0.resources.uris_of(uri)
     }
 
-    /// Returns a handle to `changes`, a channel for change notifications, for the listeners above
-    /// this layer. When a server reports to `changes` that a renamed resource was updated, these
-    /// listeners receive the URI that clients know.
-    ///
-    /// Pass the returned handle to
-    /// [`ServeService::changes`](crate::adapter::ServeService::changes), so that clients are
-    /// notified about updates of renamed resources.
+    /// Wraps a channel of change notifications so that it reports resources by the URIs that
+    /// clients know. When a server reports to `changes` that a renamed resource was updated, the
+    /// returned channel reports the new URI of the resource. Pass the returned channel to
+    /// [`ServeService::changes`](crate::adapter::ServeService::changes), which notifies clients.
     #[must_use]
     pub fn changes(&self, changes: &Changes) -> Changes {
         if self.0.resources.is_empty() {

@@ -68,7 +68,8 @@ pub struct BudgetUsage {
     pub callers: Option<usize>,
 }
 
-/// A budget that was [opened](BudgetStore::open) in a [`BudgetStore`], for repeated reservations.
+/// One budget of a [`BudgetStore`]. [`BudgetStore::open`] looks the budget up once and returns this
+/// handle, so that the reservations of later calls need no look-up.
 pub trait OpenBudget: Send + Sync {
     /// Reserves an amount of the budget, like [`BudgetStore::reserve`].
     fn reserve(&self, caller: Option<&str>, amount: u64) -> ReserveReply;

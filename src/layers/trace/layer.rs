@@ -34,10 +34,9 @@ impl TraceLayer {
     }
 
     /// Sets how trace contexts are propagated: from incoming requests to spans, and from spans to
-    /// the requests that backends receive.
-    ///
-    /// `propagate` also applies to the calls that a request causes, such as the steps of a
-    /// composite, or the calls that a tool makes while it runs.
+    /// the requests that backends receive. If a request is a call of a composite, each call of one
+    /// of its tools carries a trace context as well, and so does each call that a tool makes while
+    /// it runs.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate + 'static) -> Self {
         self.tracing.propagate = Some(Arc::new(propagate));

@@ -26,8 +26,8 @@ pub struct Recorder {
     notes: Mutex<Notes>,
 }
 
-/// A run of a composite that a [`Recorder`] has recorded, including its nested runs, that is, the
-/// runs of the composites that it calls.
+/// A run of a composite, as recorded by a [`Recorder`]. If the composite calls other composites, it
+/// includes their runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     id: RunId,
