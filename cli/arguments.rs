@@ -1,6 +1,6 @@
 //! The commands and options of the program.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
 use clap_complete::Shell;
@@ -12,6 +12,8 @@ use crate::{logs::LogFormat, view_option::ViewOption};
 const UI_ADDRESS: &str = "127.0.0.1:6278";
 /// The default maximum size of a recording in bytes: 1 GiB.
 const RECORD_MAX_BYTES: u64 = 1 << 30;
+/// The highest number of threads. A system that cannot start more would end the program.
+const MAX_THREADS: usize = 1024;
 /// The help of `--view` of the command `serve`.
 const STDIO_VIEW: &str = "Serves the view at this path, such as `/team-a`, over stdio instead of \
                           the file itself. Over HTTP, all views are served";
@@ -204,6 +206,10 @@ pub(crate) struct Serve {
     /// the probes reach it.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
+    /// The number of threads that process messages. Defaults to half of the CPU cores, at least 1,
+    /// and leaves the other half to the backends.
+    #[arg(long, value_name = "NUMBER", default_value_t = default_threads(), hide_default_value = true, value_parser = threads)]
+    pub(crate) threads: NonZeroUsize,
     /// Reloads the file within three seconds after it, or a file that it includes, has changed. A
     /// file with errors changes nothing. `SIGHUP` reloads the file, too.
     #[arg(long)]
@@ -281,6 +287,18 @@ pub(crate) struct Run {
 
 fn object(text: &str) -> Result<JsonObject, String> {
     serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn default_threads() -> NonZeroUsize {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let threads = text.parse().ok().filter(|&threads| threads <= MAX_THREADS);
+    threads
+        .and_then(NonZeroUsize::new)
+        .ok_or_else(|| format!("expected a number from 1 to {MAX_THREADS}"))
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {

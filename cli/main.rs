@@ -33,6 +33,7 @@ mod watch;
 use std::{
     error::Error,
     io::{self, Write},
+    num::NonZeroUsize,
     process::ExitCode,
 };
 
@@ -41,7 +42,8 @@ use mcp_composite::config::Config;
 use mimalloc::MiMalloc;
 
 use self::{
-    arguments::{Arguments, Command, ImportFormat},
+    arguments::{Arguments, Command, ImportFormat, Serve},
+    logs::LogFormat,
     metrics::Metrics,
     observed::ObserverOptions,
     progress::Progress,
@@ -82,22 +84,10 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
         log_format,
         telemetry: Telemetry::default(),
         observer: ObserverOptions::default(),
+        threads: NonZeroUsize::MIN,
     };
     match command {
-        Command::Serve(serve) => {
-            let config = serve.view.load(&serve.file)?;
-            serve::check_address(&serve, config.auth().is_some())?;
-            let page = serve.ui.map(|address| Page::bind(address, serve.insecure)).transpose()?;
-            let metrics = serve.metrics.map(|_| Metrics::install()).transpose()?;
-            let telemetry =
-                Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
-            let observer = ObserverOptions::of(&serve);
-            let setup = Setup { default_filter: SERVE_FILTER, telemetry, observer, ..quiet };
-            Session::run(config, setup, async |session| {
-                let file = serve.file.display().to_string();
-                ui::serve_with_page(page, session, file, serve::serve(session, &serve)).await
-            })
-        }
+        Command::Serve(options) => serve(&options, log_format),
         Command::Check(check) if check.offline => check::offline(&check, quiet, out),
         Command::Check(check) => {
             Session::run(check.view.load(&check.file)?, quiet, async |session| {
@@ -136,4 +126,24 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             Ok(())
         }
     }
+}
+
+fn serve(options: &Serve, log_format: LogFormat) -> Result<(), Box<dyn Error>> {
+    let config = options.view.load(&options.file)?;
+    serve::check_address(options, config.auth().is_some())?;
+    let page = options.ui.map(|address| Page::bind(address, options.insecure)).transpose()?;
+    let metrics = options.metrics.map(|_| Metrics::install()).transpose()?;
+    let telemetry = Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
+    let observer = ObserverOptions::of(options);
+    let setup = Setup {
+        default_filter: SERVE_FILTER,
+        log_format,
+        telemetry,
+        observer,
+        threads: options.threads,
+    };
+    Session::run(config, setup, async |session| {
+        let file = options.file.display().to_string();
+        ui::serve_with_page(page, session, file, serve::serve(session, options)).await
+    })
 }

@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     io::{self, Write},
+    num::NonZeroUsize,
 };
 
 use futures::future::join_all;
@@ -10,6 +11,7 @@ use mcp_composite::{
     adapter::RemoteService,
     config::{AuthConfig, Config, Gateway},
 };
+use tokio::runtime::{self, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -39,6 +41,7 @@ pub(crate) struct Setup {
     pub(crate) log_format: LogFormat,
     pub(crate) telemetry: Telemetry,
     pub(crate) observer: ObserverOptions,
+    pub(crate) threads: NonZeroUsize,
 }
 
 // === impl Session ===
@@ -55,14 +58,14 @@ impl Session {
         setup: Setup,
         command: impl AsyncFnOnce(&Self) -> Result<(), Box<dyn Error>>,
     ) -> Result<(), Box<dyn Error>> {
-        let Setup { default_filter, log_format, telemetry, observer } = setup;
+        let Setup { default_filter, log_format, telemetry, observer, threads } = setup;
         let redacted = Redacted::of(&config);
         let observed = Observed::new(&observer, &redacted)?;
         let auth = config.take_auth();
         let config = observed.observe(telemetry.apply(config));
         logs::start(default_filter, log_format, &redacted, telemetry.traces.as_ref());
         let traces = telemetry.traces.clone();
-        let runtime = tokio::runtime::Runtime::new()?;
+        let runtime = runtime(threads)?;
         let result = runtime.block_on(async {
             // Before any child process starts, so that none is left behind.
             let stop = stop_on_signals()?;
@@ -123,6 +126,16 @@ impl Session {
     }
 }
 
+/// Creates a runtime that runs its tasks on this number of threads.
+pub(crate) fn runtime(threads: NonZeroUsize) -> io::Result<Runtime> {
+    let mut builder = match threads.get() {
+        // The thread that waits for the command also runs the tasks, so no other thread is woken.
+        1 => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads.get()).enable_all().build()
+}
+
 /// Returns the message for a backend that is not connected.
 pub(crate) fn not_connected(name: &str, reason: &str) -> String {
     format!("backend `{name}` is not connected: {reason}")
@@ -138,7 +151,7 @@ pub(crate) fn stop_on_signals() -> io::Result<CancellationToken> {
         use tokio::signal::unix::{SignalKind, signal};
         signal(SignalKind::terminate())?
     };
-    tokio::runtime::Handle::current().spawn(async move {
+    runtime::Handle::current().spawn(async move {
         let mut signalled = async || {
             #[cfg(unix)]
             tokio::select! {

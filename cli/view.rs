@@ -3,12 +3,13 @@
 use std::{
     error::Error,
     io::{self, Write},
+    num::NonZeroUsize,
 };
 
 use crate::{
     arguments::View,
     runs::Recording,
-    session::stop_on_signals,
+    session::{runtime, stop_on_signals},
     ui::{Page, PageState},
 };
 
@@ -25,7 +26,7 @@ pub(crate) fn view(view: &View, mut out: impl Write) -> Result<(), Box<dyn Error
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "warning: {file}: {warning}");
     }
-    let runtime = tokio::runtime::Runtime::new()?;
+    let runtime = runtime(NonZeroUsize::MIN)?;
     let result = runtime.block_on(async {
         let stop = stop_on_signals()?;
         writeln!(out, "showing {file} at {}", page.url())?;

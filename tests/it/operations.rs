@@ -501,3 +501,20 @@ async fn connections_beyond_the_limit_are_closed() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn calls_run_concurrently_on_any_number_of_threads() {
+    for threads in ["1", "4"] {
+        let gateway = Gateway::start(&["--threads", threads]).await;
+        let mut clients = Vec::new();
+        for _ in 0..8 {
+            clients.push(gateway.connect().await);
+            clients.last_mut().unwrap().call("one_slow", json!({ "ms": 500 })).await;
+        }
+        let begin = Instant::now();
+        for client in &mut clients {
+            assert_eq!(client.response().await.status, 200);
+        }
+        assert!(begin.elapsed() < Duration::from_secs(3), "{threads} threads");
+    }
+}

@@ -44,6 +44,8 @@ async fn invalid_arguments_exit_with_2_and_failures_with_1() {
         (&["serve", FILE, "--http", "8080"], 2, "invalid socket address"),
         (&["serve", FILE, "--http", "127.0.0.1:0", "--max-connections", "0"], 2, "zero"),
         (&["serve", FILE, "--http", "127.0.0.1:0", "--allow-host", "a/b"], 2, "expected a host"),
+        (&["serve", FILE, "--threads", "0"], 2, "expected a number from 1 to 1024"),
+        (&["serve", FILE, "--threads", "1025"], 2, "expected a number from 1 to 1024"),
         (&["serve", FILE, "--http", "0.0.0.0:0"], 1, "the file has no `[auth]`"),
         (&["serve", FILE, "--http", "[::]:0"], 1, "or add `--insecure`"),
         (&["serve", FILE, "--show-data"], 2, "<--ui [<ADDRESS>]|--record <RECORDING>>"),
