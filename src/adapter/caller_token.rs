@@ -8,14 +8,12 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The bearer token of an [`AuthenticatedCaller`](super::AuthenticatedCaller), which the server has
-/// verified.
+/// The verified bearer token of an [`AuthenticatedCaller`](super::AuthenticatedCaller).
 ///
-/// A server inserts a `CallerToken` into the extensions of an HTTP request, in addition to the
-/// [`AuthenticatedCaller`](super::AuthenticatedCaller), if a backend uses a [token
-/// exchange](super::remote::oauth::TokenExchange). The token is then sent to the authorization
-/// server, but never to the backend. If no backend uses a token exchange, the server should not
-/// insert the token.
+/// If a backend uses a [token exchange](super::remote::oauth::TokenExchange), insert a
+/// `CallerToken` into the extensions of each HTTP request, in addition to the
+/// [`AuthenticatedCaller`](super::AuthenticatedCaller). The token is sent only to the authorization
+/// server, never to a backend. If no backend uses a token exchange, do not insert the token.
 ///
 /// The `Debug` output of a `CallerToken` does not contain the token.
 ///
@@ -45,9 +43,9 @@ impl CallerToken {
         Self { value: value.into(), expires: None }
     }
 
-    /// Sets the time at which the caller's token expires. Access tokens that an authorization
-    /// server has issued in exchange for the caller's token are not used after this time, even if
-    /// their own lifetime is longer. Defaults to no expiry.
+    /// Sets the time at which the token expires. Access tokens that were obtained in exchange for
+    /// this token are not used after this time, even if they are still valid. Defaults to no
+    /// expiry.
     #[must_use]
     pub fn expires_at(self, expires: SystemTime) -> Self {
         let left = expires.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);

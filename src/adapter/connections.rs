@@ -37,16 +37,15 @@ tokio::task_local! {
 /// A Tower layer that limits the number of sessions and open requests of rmcp's
 /// `StreamableHttpService`, in total and per caller, and the number of JSON values in a message.
 ///
-/// An HTTP request is open until its whole response has been sent. For an event stream, this is the
-/// end of the stream. While too many requests are open, each further request is rejected with the
-/// status 429 and does not reach the service. A request for a new session is also rejected with the
-/// status 429 if there are too many sessions. Clones of a `ConnectionLimit` share their counts.
+/// An HTTP request is open until its whole response has been sent, for example until an event
+/// stream ends. A request is rejected with the status 429 if too many requests are open, or if it
+/// would start a session and there are too many sessions. Clones of a `ConnectionLimit` share their
+/// counts.
 ///
-/// A `ConnectionLimit` also rejects large messages. A message may contain at most 262 144 JSON
-/// values, where each array, object and object key also counts as a value. A larger message is
-/// rejected with the status 413 before it is parsed, because parsing it would take hundreds of MiB
-/// of memory and block a worker thread of the runtime for half a second. A message that ends early
-/// or is not valid HTTP is rejected with the status 400.
+/// A message may contain at most 262 144 JSON values, where each array, object and object key also
+/// counts as a value. A message with more values is rejected with the status 413 before it is
+/// parsed, so that it cannot use too much memory. A message that ends early or is not valid HTTP is
+/// rejected with the status 400.
 ///
 /// To set up a `ConnectionLimit`, use two clones of it. Wrap the `StreamableHttpService` in the
 /// first clone, which is a Tower layer. In the factory function of that service, call the
@@ -210,13 +209,14 @@ impl ConnectionLimit {
         self
     }
 
-    /// Returns a clone of `server` for a new session, or for a request outside a session. Call
-    /// `admit` in the factory function of the `StreamableHttpService`.
+    /// Returns a clone of `server` that counts toward the maximum number of sessions until its
+    /// connection has ended. Call `admit` in the factory function of the `StreamableHttpService`.
     ///
     /// # Errors
     ///
-    /// Returns an error if there are too many sessions. If the factory function returns this error,
-    /// the layer rejects the HTTP request with the status 429.
+    /// Returns an error if there are too many sessions. If the factory function of the
+    /// `StreamableHttpService` returns this error, the HTTP request is rejected with the status
+    /// 429.
     pub fn admit<S>(&self, server: &ServeService<S>) -> io::Result<ServeService<S>> {
         let admission = ADMISSION.try_with(Arc::clone).ok();
         let caller = admission.as_ref().and_then(|admission| admission.caller.clone());

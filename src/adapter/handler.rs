@@ -94,8 +94,8 @@ struct Shared<H> {
 
 /// The response future of [`HandlerService`].
 ///
-/// Dropping a `ResponseFuture` drops the handler's future and cancels the handler's cancellation
-/// token.
+/// Dropping a `ResponseFuture` cancels the request: the handler's future is dropped, and the
+/// cancellation token that the handler received is cancelled.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture {
     reply: BoxFuture<'static, Reply>,

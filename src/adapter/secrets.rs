@@ -11,9 +11,9 @@ const MASK: &str = "***";
 
 /// A set of secrets, such as passwords and tokens, to redact from texts.
 ///
-/// A [`RemoteService`](super::remote) redacts its `Secrets` in the errors and log messages of its
-/// server before it logs or returns them. Clones share the secrets. `BackendConfig::secrets`
-/// returns the secrets of a backend in a configuration file.
+/// A [`RemoteService`](super::remote) redacts `Secrets` in all errors and log messages about its
+/// server. Clones share the secrets. `BackendConfig::secrets` returns the secrets of a backend in a
+/// configuration file.
 ///
 /// # Limits
 ///

@@ -36,11 +36,10 @@ use crate::message::client::MAX_QUESTIONS;
 #[cfg(feature = "remote")]
 const MAX_SERVER_REQUEST_BYTES: usize = 3 << 20;
 
-/// A role of rmcp, either client or server, with a fast decoder for the most frequent messages.
+/// A role of an rmcp connection, `RoleClient` or `RoleServer`, that a `LineTransport` supports.
 ///
-/// rmcp's own decoder buffers a message and tries one type after another, which copies the
-/// arguments or the result of a tool call several times. The fast decoder of a `Decode` role
-/// returns the same message in two passes over the text.
+/// The transport decodes `tools/call` requests and their results faster than rmcp, because it
+/// copies arguments and results fewer times. The decoded messages are the same.
 #[expect(unnameable_types, reason = "it is sealed: implemented for the roles of rmcp")]
 pub trait Decode: ServiceRole {
     /// Returns the maximum size in bytes of a request or notification from the peer.

@@ -29,24 +29,22 @@ use self::{
 #[cfg(feature = "http")]
 use super::value_count::ValueCount;
 
-/// [MCP's stdio transport], which sends and receives messages as lines of JSON, with limits on the
-/// size of each message.
+/// [MCP's stdio transport] with limits on the size of messages. Each message is a line of JSON.
 ///
 /// Use `LineTransport` instead of `rmcp::transport::stdio` if the peer is not trusted. A message
 /// may contain at most 16 MiB and 262 144 JSON values, where each array, object and object key also
-/// counts as a value. A request or notification from a server may contain at most 3 MiB. Values are
-/// counted before a message is parsed, so that no message can use hundreds of MiB of memory or
-/// block a worker thread of the runtime. If a message exceeds a limit,
-/// - a request is answered with a JSON-RPC error with the code `-32600`, which states the limit;
-/// - a response is replaced by a JSON-RPC error with the code `-32603` for the same request;
-/// - any other message is dropped and logged.
+/// counts as a value. A request or notification from a server may contain at most 3 MiB. If a
+/// message exceeds a limit:
+/// - A request is answered with a JSON-RPC error with the code `-32600`, which states the limit.
+/// - A response is replaced by a JSON-RPC error with the code `-32603` for the same request.
+/// - Any other message is dropped and logged.
 ///
-/// If an `InputRequired` result (protocol version 2026-07-28) contains more than 32 questions, the
-/// transport replaces the result by an error.
+/// An `InputRequired` result (protocol version 2026-07-28) may contain at most 32 questions. The
+/// transport replaces a result with more questions by an error.
 ///
-/// After an oversized message, the transport reads the next message as usual. rmcp's own transport
-/// would drop an oversized message without an answer, and the sender or the caller would wait for
-/// the response forever.
+/// After an oversized message, the transport continues with the next message. In contrast,
+/// `rmcp::transport::stdio` drops an oversized message without an answer, so that the peer may wait
+/// for the answer forever.
 ///
 /// # Examples
 ///

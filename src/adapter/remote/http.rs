@@ -48,10 +48,9 @@ const CONCURRENT_REQUESTS: usize = 256;
 impl RemoteBuilder {
     /// Creates a service that connects over streamable HTTP to the server at `url`.
     ///
-    /// The given headers are sent with every HTTP request, and their values never appear in logs
-    /// and errors. Header values and the secret parts of the URL are added to the
-    /// [secrets](Self::secrets). The secret parts of a URL are the user and password, the query,
-    /// and path segments that may be tokens.
+    /// The given headers are sent with every HTTP request. Their values never appear in logs and
+    /// errors, and neither do the parts of the URL that may be secret: the user and password, the
+    /// query, and path segments that may be tokens.
     ///
     /// # Examples
     ///
@@ -93,9 +92,8 @@ impl RemoteBuilder {
     /// OAuth access token with every request. See [`oauth`](super::oauth) for how tokens are
     /// requested and used.
     ///
-    /// The secrets of the OAuth client are added to the [secrets](Self::secrets), which are
-    /// redacted in logs. Do not pass an `Authorization` header in `headers`, because the access
-    /// token is sent in this header.
+    /// The access token is sent in the `Authorization` header, so `headers` must not contain this
+    /// header. The secrets of the OAuth client are redacted in logs and errors.
     ///
     /// # Panics
     ///

@@ -104,9 +104,9 @@ impl RemoteService {
     /// Creates a service that sends its requests over an existing rmcp connection. Keep the
     /// connection alive while the service is in use.
     ///
-    /// A service that was created from an existing connection does not reconnect if the connection
-    /// is lost. Progress and all other messages that the server sends on its own are delivered to
-    /// the rmcp handler of the connection, and not to the callers of the service.
+    /// The service does not reconnect if the connection is lost. Progress notifications and all
+    /// other messages that the server sends on its own go to the rmcp handler of the connection,
+    /// and not to the callers of the service.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());
@@ -132,15 +132,15 @@ impl RemoteService {
         self.0.remote.info()
     }
 
-    /// Returns the [`Changes`] value that this service notifies when the lists or resources of the
-    /// server change.
+    /// Returns the [`Changes`] channel to which the service reports changes of the server's lists
+    /// and resources.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.0.remote.changes
     }
 
-    /// Returns `Ok` if the server is connected. If an attempt to connect is in progress,
-    /// `connected` first waits until the attempt has ended.
+    /// Returns `Ok` if the server is connected. If an attempt to connect is in progress, waits for
+    /// its end first.
     ///
     /// # Errors
     ///
@@ -160,10 +160,10 @@ impl RemoteService {
 
     /// Closes the connection permanently. If the server is a child process, also ends the process.
     ///
-    /// After `close`, pending and later calls of the service fail. A child process first has three
-    /// seconds to exit by itself, and three more seconds after `SIGTERM`. After that, the process
-    /// is killed. If the handshake has not finished yet, the process is killed immediately. `close`
-    /// returns when the process has ended.
+    /// Pending and later calls of the service fail. A child process has three seconds to exit by
+    /// itself, and three more seconds after `SIGTERM`. After that, it is killed. If the handshake
+    /// has not finished yet, the process is killed immediately. `close` returns when the process
+    /// has ended.
     pub async fn close(&self) {
         self.0.stop.cancel();
         if let Some(callers) = &self.0.callers {
@@ -255,26 +255,25 @@ impl fmt::Debug for RemoteService {
 impl RemoteBuilder {
     /// Sets the timeout of an attempt to connect. Defaults to 30 seconds.
     ///
-    /// The timeout applies to each handshake of an attempt to connect. If the server does not
-    /// understand the first handshake, a second one is tried.
+    /// The timeout applies to each handshake. An attempt to connect has a second handshake if the
+    /// server does not understand the first one.
     ///
-    /// The default timeout is long because some servers are downloaded when they are started for
-    /// the first time. In addition, a server of an older protocol version may ignore the first
-    /// request of version 2026-07-28. rmcp then waits ten seconds for the response to this request.
+    /// The default leaves time for a server that is downloaded when it is first started. It also
+    /// covers the ten seconds after which rmcp tries the handshake of an older protocol version.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the [`Changes`] value that the service notifies when the lists or resources of the
-    /// server change.
+    /// Sets the [`Changes`] channel to which the service reports changes of the server's lists and
+    /// resources.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Sets the `_meta` keys that are forwarded from callers' requests to the server, in addition
-    /// to the keys of the trace context, such as `traceparent`.
+    /// Adds `_meta` keys that are forwarded from callers' requests to the server. The keys of the
+    /// trace context, such as `traceparent`, are always forwarded.
     pub fn pass_meta(mut self, keys: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.passed_meta.extend(keys.into_iter().map(Into::into));
         self
@@ -282,11 +281,10 @@ impl RemoteBuilder {
 
     /// Sets whether the server may ask the caller for input during a call. Defaults to `true`.
     ///
-    /// If `elicitation` is `true`, the server can ask the caller's user (`elicitation`). A server
-    /// with protocol version 2026-07-28 can also use the caller's deprecated `sampling` and
-    /// `roots`. If `false`, none of these capabilities are declared to the server, and a result
-    /// that asks for input becomes an error. Without the capabilities, some servers offer other
-    /// tools, or omit dangerous ones.
+    /// If `true`, the server can ask the caller's user (`elicitation`). A server with protocol
+    /// version 2026-07-28 can also use the caller's deprecated `sampling` and `roots`. If `false`,
+    /// these capabilities are not declared to the server, and a result that asks for input becomes
+    /// an error. Some servers then offer other tools.
     pub const fn elicitation(mut self, elicitation: bool) -> Self {
         self.elicitation = elicitation;
         self

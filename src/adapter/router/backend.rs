@@ -74,8 +74,9 @@ impl Backend {
     /// capabilities. The function returns `None` while the description is unknown, for example
     /// before the first connection.
     ///
-    /// While the description of a backend is known, the router sends the backend only requests for
-    /// the capabilities that the description declares.
+    /// If the description is known, the router sends the backend only requests for capabilities
+    /// that it declares. For example, a backend that does not declare `prompts` receives no
+    /// `prompts/list`.
     pub fn description<F>(mut self, description: F) -> Self
     where
         F: Fn() -> Option<ServerConfig> + Send + Sync + 'static,

@@ -38,43 +38,43 @@ impl Router {
 // === impl RouterBuilder ===
 
 impl RouterBuilder {
-    /// Sets the separator, which the router puts between the name of a backend and the backend's
-    /// own name of a tool or prompt. Defaults to `_`, as in `github_search`.
+    /// Sets the separator between the name of a backend and the name of its tool or prompt.
+    /// Defaults to `_`, as in `github_search`.
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
         self.separator = separator.into();
         self
     }
 
-    /// Sets the rule that decides which item, such as a tool, clients see if several backends offer
-    /// items with the same name. Defaults to [`Conflicts::Prefix`].
+    /// Sets the rule for items, such as tools, that have the same name in several backends.
+    /// Defaults to [`Conflicts::Prefix`].
     pub const fn conflicts(mut self, conflicts: Conflicts) -> Self {
         self.conflicts = conflicts;
         self
     }
 
     /// Sets the maximum time for which a list request of a client, such as `tools/list`, waits for
-    /// a slow backend. Defaults to 5 seconds.
+    /// a slow backend. Defaults to 5 seconds. When this time has passed, the router uses the last
+    /// known items of the backend.
     ///
-    /// A client whose own timeout is shorter than the maximum time may time out when it first lists
-    /// items. If this client has waited for at least a second, later list requests do not wait for
-    /// the slow backend, and contain the last known items of the backend instead.
+    /// If a client cancels a list request after a second or more, the router does not wait for the
+    /// slow backend at later list requests either.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the [`Changes`] value that the router notifies when a slow backend has finally returned
-    /// a list, and the list differs from the last known one.
+    /// Sets the [`Changes`] channel of the router. If a slow backend returns its list late, and the
+    /// list differs from the last known one, the router reports the change to this channel.
     ///
-    /// If the backends report changes of their lists to the same [`Changes`] value as the router,
-    /// the router lists the items of a changed backend again.
+    /// If backends report changes of their lists to the same channel, the router requests the
+    /// changed lists again.
     pub fn changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Adds a backend to the router. If several backends offer the same item, the backend that was
-    /// added first takes precedence.
+    /// Adds a backend to the router. If several backends offer the same item, the [conflict
+    /// rule](Self::conflicts) may prefer the backend that was added first.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
@@ -84,10 +84,11 @@ impl RouterBuilder {
     ///
     /// # Errors
     ///
-    /// Returns all mistakes in the settings of the router. There must be at least one backend.
-    /// Backends must have distinct names and prefixes. Names, prefixes and the separator must not
-    /// be too long or contain invalid characters. Prefixes may only be set if the [conflict
-    /// rule](Self::conflicts) uses prefixes.
+    /// Returns all mistakes in the settings of the router at once:
+    /// - There is no backend.
+    /// - Two backends have the same name or prefix.
+    /// - A name, a prefix or the separator has an invalid length or character.
+    /// - A backend has a prefix, but the [conflict rule](Self::conflicts) does not use prefixes.
     pub fn build(self) -> Result<Router, RouterError> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {

@@ -183,18 +183,18 @@ pub struct Router {
 impl Router {
     /// Adds the capabilities and instructions of all backends to the server description `base`.
     ///
-    /// The returned description declares every capability that a backend of the router declares. It
-    /// contains the instructions of each backend below a heading with the backend's name, truncated
-    /// to 8 KiB.
+    /// The returned description declares the capabilities of all backends. It contains the
+    /// instructions of each backend below a heading with the backend's name, truncated to 8 KiB for
+    /// each backend.
     ///
-    /// While the description of a backend is unknown, the returned description declares everything
-    /// that the backend may support: tools, prompts, resources with subscriptions, and completions.
-    /// Logging and skills are declared if exactly one backend declares them. Tasks and other
-    /// extensions are never declared.
+    /// If the description of a backend is still unknown, the returned description declares tools,
+    /// prompts, resources with subscriptions, and completions, because the backend may support
+    /// them. Logging and skills are declared only if exactly one backend declares them. Tasks and
+    /// other extensions are never declared.
     ///
     /// A client with protocol version 2025-11-25 receives the server description only once, at
-    /// `initialize`, even if the backends change later. If the description of a backend is unknown
-    /// at that time, the client never receives the backend's instructions.
+    /// `initialize`. It never receives the instructions of a backend whose description becomes
+    /// known later.
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         describe::describe(&self.shared, base)
@@ -217,8 +217,7 @@ impl Router {
         self.shared.problems()
     }
 
-    /// Returns the [`Changes`] value that the router notifies when a slow backend finally returns a
-    /// list that contains changes.
+    /// Returns the [`Changes`] channel of the router. See [`RouterBuilder::changes`].
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.shared.changes
@@ -230,15 +229,14 @@ impl Router {
         self.shared.names.backends.iter().map(|names| &*names.name)
     }
 
-    /// Returns the separator, which is put between a backend's name and its tool or prompt name to
-    /// form the name that clients see.
+    /// Returns the separator between the name of a backend and the name of its tool or prompt, for
+    /// example `_` in `github_search`.
     #[must_use]
     pub fn separator(&self) -> &str {
         &self.shared.names.separator
     }
 
-    /// Returns the rule by which the router decides whose item clients see if several backends
-    /// offer the same name.
+    /// Returns the rule for items, such as tools, that have the same name in several backends.
     #[must_use]
     pub fn conflicts(&self) -> Conflicts {
         self.shared.names.conflicts

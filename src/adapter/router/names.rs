@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::names;
 
-/// The rule by which a router decides which item clients see if several backends offer an item with
-/// the same name.
+/// The rule of a router for items, such as tools, that have the same name in several backends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflicts {

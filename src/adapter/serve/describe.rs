@@ -5,9 +5,9 @@ use rmcp::{ServerHandler, model::ServerConfig};
 /// A source of the MCP server description, which contains the server's name, instructions and
 /// capabilities.
 ///
-/// A [`ServerConfig`] implements `Describe` with a description that never changes. A closure
-/// returns a description that may change, for example if backends connect and disconnect. The
-/// closure is called whenever a client requests the description, so it should be cheap.
+/// Use a [`ServerConfig`] for a description that never changes. Use a closure for a description
+/// that may change, for example if backends connect and disconnect. The closure is called whenever
+/// a client requests the description, so it should be cheap.
 pub trait Describe: Send + Sync + 'static {
     /// Returns the current description of the server.
     fn describe(&self) -> ServerConfig;

@@ -38,10 +38,10 @@ use crate::{
 /// An MCP server that answers client requests with a Tower service. rmcp can run it over any
 /// transport.
 ///
-/// rmcp needs one `ServeService` per connection. Over streamable HTTP, it needs one for each
-/// session, and one for each request outside a session. Clone the server for this purpose, which is
-/// cheap. Clones share the Tower service and the tools that clients have listed, but not the state
-/// of a connection, such as its resource subscriptions. The Tower service need not be `Sync`.
+/// rmcp needs one `ServeService` for each connection. Over streamable HTTP, it needs one for each
+/// session, and one for each request outside a session. Clone the `ServeService` for this purpose.
+/// Clones are cheap and share the Tower service, but not the state of a connection, such as its
+/// resource subscriptions. The Tower service need not be `Sync`.
 ///
 /// The [module docs](crate::adapter) have an example, and list the differences that clients see
 /// between a bare rmcp handler and a `ServeService`.
@@ -95,9 +95,9 @@ impl<S> ServeService<S> {
     /// Creates a server from a Tower service and a server description.
     ///
     /// The Tower service receives the requests of clients about tools, prompts, resources and so
-    /// on. The server itself answers `initialize`, `server/discover` and `ping` with the current
-    /// description. Notifications from clients are discarded. `subscriptions/listen` is supported
-    /// only with [`changes`](Self::changes).
+    /// on. The server itself answers `initialize`, `server/discover` and `ping`, and discards
+    /// notifications from clients. It supports `subscriptions/listen` only with
+    /// [`changes`](Self::changes).
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
         Self::over(service, Arc::new(Described(description)), Opening::Passthrough)
@@ -181,27 +181,24 @@ where
 {
     /// Notifies clients of changed lists and updated resources that are reported to `changes`.
     ///
-    /// Pass a clone of the [`Changes`] value that the backends behind this server notify. A client
-    /// with protocol version 2025-11-25 or older is notified from its initialization until it
-    /// disconnects: of changed tools, prompts and resources, and of updated resources that it has
-    /// subscribed to. A newer client requests a stream of changes with `subscriptions/listen`. The
-    /// notifications of a wrapped handler are sent on the same stream, which ends when the handler
-    /// ends it. Changes that occur while a notification is being sent are combined into one.
+    /// Pass a clone of the [`Changes`] channel to which the backends report. A client with protocol
+    /// version 2025-11-25 or older is notified of changed tools, prompts and resources, and of
+    /// updates of resources to which it has subscribed. A newer client is notified after it has
+    /// requested a stream of changes with `subscriptions/listen`. Changes that occur while a
+    /// notification is being sent are combined into one.
     ///
-    /// With change notifications, the server always declares `listChanged` for tools. It declares
-    /// `listChanged` for prompts and for resources only if the server description declares prompts
-    /// or resources. It declares subscriptions to single resources only if the description declares
-    /// them.
+    /// The server then declares `listChanged` for tools. It declares `listChanged` for prompts and
+    /// resources, and subscriptions to resources, only if the server description declares these
+    /// capabilities.
     ///
-    /// Each request of a client to subscribe to a resource is sent to the Tower service, so that a
-    /// layer can accept or reject it for each client. If the service rejects the request, the
-    /// client receives no updates of the resource, even if it was subscribed before. On a
+    /// A client's request to subscribe to a resource is sent to the Tower service. If the service
+    /// rejects the request, the client receives no updates of the resource. On a
     /// `subscriptions/listen` stream, the error "method not found" does not count as a rejection.
-    /// When the last client has unsubscribed or disconnected, the service receives as many
-    /// unsubscribe requests as it has accepted subscribe requests, because some servers count them.
+    /// When the last client has unsubscribed or disconnected, the service receives one unsubscribe
+    /// request for each subscribe request that it has accepted.
     ///
-    /// A wrapped handler must report its changes to the [`Changes`] value if change notifications
-    /// are enabled, and not notify its client directly.
+    /// If the server [wraps](Self::wrap) a handler, the handler must report its changes to the
+    /// [`Changes`] channel instead of notifying its client directly.
     #[must_use]
     pub fn changes(mut self, changes: Changes) -> Self {
         let shared = Arc::clone(&self.shared);

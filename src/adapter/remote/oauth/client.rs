@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::{adapter::Secrets, url::Url};
 
-/// The OAuth client as which this program requests access tokens from an authorization server.
+/// The ID and secret of an OAuth client. This program uses them to request access tokens from an
+/// authorization server.
 ///
 /// An `OAuthClient` authenticates with HTTP's `Basic` scheme (`client_secret_basic`), unless
 /// [`secret_in_body`](Self::secret_in_body) is set. Its `Debug` output contains no secrets.

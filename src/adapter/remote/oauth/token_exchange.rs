@@ -9,8 +9,8 @@ const MAX_CALLERS: usize = 100;
 /// The default of [`TokenExchange::idle_timeout`].
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// The settings of an OAuth token exchange: for each caller, the caller's token is exchanged for a
-/// token that the MCP server accepts ([RFC 8693]).
+/// The settings of an OAuth token exchange ([RFC 8693]). The exchange converts each caller's token
+/// to an access token for the MCP server.
 ///
 /// [RFC 8693]: https://www.rfc-editor.org/rfc/rfc8693
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct TokenExchange {
 // === impl TokenExchange ===
 
 impl TokenExchange {
-    /// Creates settings of a token exchange with the default limits. Tokens are requested as the
-    /// OAuth client `client`.
+    /// Creates the settings of a token exchange with the default limits. `client` is the OAuth
+    /// client that requests the access tokens.
     pub const fn new(client: OAuthClient) -> Self {
         Self { client, max_callers: MAX_CALLERS, idle_timeout: IDLE_TIMEOUT }
     }
@@ -33,9 +33,9 @@ impl TokenExchange {
     /// Sets the maximum number of callers that have a connection to the server at the same time.
     /// Defaults to 100.
     ///
-    /// If the maximum number of callers is reached and a further caller makes a request, the
-    /// connection that was unused for the longest time is closed. If all connections are in use,
-    /// the request fails.
+    /// If the number of connections is at the maximum, a request of a further caller closes the
+    /// connection that has been unused for the longest time. If all connections are in use, the
+    /// request fails.
     pub const fn max_callers(mut self, max_callers: usize) -> Self {
         self.max_callers = max_callers;
         self
