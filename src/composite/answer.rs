@@ -28,14 +28,14 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The `_meta` key for the trace of a composite's run. The trace lists when each of the composite's
-/// tool calls and steps ran, and how it ended, for debugging. A client requests the trace by
-/// setting this key to `true` in the `_meta` of its `tools/call` request. The result of the call
-/// then contains the trace in its `_meta`, under the same key.
+/// The `_meta` key for the trace of a composite's run, for debugging. The trace lists the times and
+/// the outcome of each tool call or step. To request the trace, a client sets this key to `true` in
+/// the `_meta` of its `tools/call` request. The `_meta` of the result then contains the trace under
+/// the same key.
 ///
-/// A result also contains the trace without being requested if the run of the composite failed, or
-/// if the composite is defined with [`Trace::Always`]. The exception is a failed fan-out whose
-/// [`report`](super::FanOut::report) is disabled: its result contains the trace only on request.
+/// A result also contains the trace without a request if the run failed, or if the composite has
+/// [`Trace::Always`]. The exception is a failed fan-out whose [`report`](super::FanOut::report) is
+/// disabled: its result contains the trace only on request.
 ///
 /// The trace is a JSON array with an object for each target of a fan-out, race or fallback, or for
 /// each step of a pipeline or workflow, in the order of their declaration. The members of the
@@ -56,25 +56,23 @@ pub const TRACE: &str = "mcp-composite/trace";
 /// The value of the key `mcp-composite/limit` in a result is an object with these members:
 /// - `setting`: the name of the limit, for example `max_calls`
 /// - `limit`: the value of the limit, for example `100`
-/// - `of`: the name of the composite that defines the limit, if this is an outer composite that
-///   called this one
+/// - `of`: the name of the outer composite that defines the limit; missing if this composite
+///   defines the limit itself
 /// - `skipped`: the names of the targets, steps and loop elements (`step[3]`) that did not start
 /// - `refused`: the names of the targets and steps that failed because of the limit, if any
 pub const LIMIT: &str = "mcp-composite/limit";
 
-/// The `_meta` key for the reports about the steps of a failed pipeline or workflow. The result of
-/// a failed run contains the reports under this key only if the composite advertises an output
-/// schema, because structured content with reports would violate the schema. Without an output
-/// schema, the structured content contains the reports in its member `steps`.
+/// The `_meta` key for the reports about the steps of a failed pipeline or workflow. The key is
+/// used only if the composite advertises an output schema, because the reports do not match this
+/// schema. Otherwise, the reports are in the member `steps` of the structured content.
 ///
 /// The value of the key `mcp-composite/steps` is an object with one member for each step of the
 /// composite. The member's name is the id of the step. The member's value is a report: an object
 /// with the step's `status` and, if present, its `output` and `error`.
 ///
-/// If the output of a step is too large for the report, the report contains only the beginning of
-/// the output as text, and its member `truncated` is `true`. If the output of a loop is too large,
-/// members such as `item` are removed from its elements first. If no part of the output fits,
-/// `output` is missing.
+/// If the output of a step is too large, its report contains only the beginning of the output, as
+/// text, and the member `truncated` is `true`. In the output of a loop, members such as `item` are
+/// removed first. If no part of the output fits, the report has no `output`.
 pub const STEPS: &str = step_output::STEPS;
 
 /// Determines which data about completed steps the result of a failed pipeline or workflow

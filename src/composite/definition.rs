@@ -21,9 +21,8 @@ pub(crate) const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The definition of a composite tool, which is a tool that calls other tools.
 ///
-/// A `CompositeTool` is plain data, and creating one never fails. A
-/// [`CompositeLayer`](super::CompositeLayer), which adds composite tools to a server, checks its
-/// definitions when it is built, and reports all errors in them at once.
+/// Creating a `CompositeTool` never fails. Its definition is checked when you create a
+/// [`CompositeLayer`](super::CompositeLayer), which adds composite tools to a server.
 ///
 /// # Examples
 ///
@@ -222,9 +221,9 @@ impl CompositeTool {
     /// Sets the annotations of the tool, which describe its effects. Annotations that are not set
     /// are derived from the annotations of the tools that the composite calls.
     ///
-    /// If an annotation claims more safety than the tools that the composite calls provide, the
-    /// annotation is ignored, and a warning is logged. An example is `readOnlyHint` on a composite
-    /// that calls a tool which is not read-only.
+    /// An annotation that claims more safety than the called tools provide is ignored, and a
+    /// warning is logged. An example is `readOnlyHint` on a composite that calls a tool that is not
+    /// read-only.
     #[must_use]
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = annotations;
@@ -244,8 +243,8 @@ impl CompositeTool {
     /// [`CallLimits`](super::CallLimits) of the layer bound this number. A run that reaches the
     /// maximum [ends early](crate::composite#what-a-run-may-use).
     ///
-    /// If this composite calls another composite, that call counts as one call, and the calls that
-    /// the other composite makes are counted in addition.
+    /// If this composite calls another composite, the call itself and all calls that the other
+    /// composite makes count toward the maximum.
     #[must_use]
     pub const fn max_calls(mut self, calls: usize) -> Self {
         self.limits.max_calls = Some(calls);
@@ -271,10 +270,10 @@ impl CompositeTool {
         self
     }
 
-    /// Sets the result that the composite returns if it ends early because it reaches
-    /// [`max_calls`](Self::max_calls), [`max_result_bytes`](Self::max_result_bytes) or
-    /// [`max_cost`](Self::max_cost). If another composite has called this one, the setting also
-    /// applies when a limit of the outer composite is reached. Defaults to [`OnLimit::Partial`].
+    /// Sets the result of a run that ends early because it reaches [`max_calls`](Self::max_calls),
+    /// [`max_result_bytes`](Self::max_result_bytes) or [`max_cost`](Self::max_cost). The setting
+    /// also applies if the run reaches a limit of an outer composite that has called this
+    /// composite. Defaults to [`OnLimit::Partial`].
     #[must_use]
     pub const fn on_limit(mut self, on_limit: OnLimit) -> Self {
         self.on_limit = on_limit;
@@ -314,8 +313,8 @@ impl CompositeTool {
     }
 
     /// Sets the variables: named constants to which expressions in this definition can refer, such
-    /// as `$vars.team`. Defaults to no variables. If a layer with changed variables resumes a run
-    /// that was suspended for a question, the run continues with the changed values.
+    /// as `$vars.team`. Defaults to no variables. If the variables are changed while a run is
+    /// suspended, the run continues with the changed values.
     #[must_use]
     pub fn variables(mut self, variables: Variables) -> Self {
         self.variables = variables;

@@ -425,10 +425,10 @@ impl DefinitionError {
         &self.composite
     }
 
-    /// Returns the path of the invalid setting in the list of definitions. The first segment is the
-    /// index of the composite. The other segments are the keys that the setting has in a TOML
-    /// configuration file, where each target is written as a table. The path is empty if the error
-    /// does not belong to a single composite.
+    /// Returns the path of the invalid setting in the list of definitions, with the keys of a TOML
+    /// configuration file. An example is `[0].targets[1].timeout`, where the first segment is the
+    /// index of the composite. The path is empty if the error does not belong to a single
+    /// composite.
     #[must_use]
     pub fn path(&self) -> &[Segment] {
         &self.path

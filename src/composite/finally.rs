@@ -20,8 +20,8 @@ pub struct Finally {
 // === impl Finally ===
 
 impl Finally {
-    /// Creates the default settings: the step has 30 seconds, and does not run if the call of the
-    /// composite is cancelled.
+    /// Creates the default settings: the finally steps have 30 seconds in total, and do not run if
+    /// the call of the composite is cancelled.
     #[must_use]
     pub const fn new() -> Self {
         Self { grace: GRACE, on_cancel: false }
@@ -36,16 +36,13 @@ impl Finally {
         self
     }
 
-    /// Sets whether the finally step also runs if the call of the composite is cancelled. The call
-    /// is cancelled by the client, by a lost connection, by the end of an outer run, or by dropping
-    /// the future of the call. Defaults to `false`.
+    /// Sets whether the finally step also runs if the call of the composite is cancelled, for
+    /// example because the client cancels it or disconnects. Defaults to `false`.
     ///
-    /// If the call is cancelled, the finally steps with this setting run in a separate Tokio task,
-    /// without a connection to the client. They cannot ask the user questions. Their results are
-    /// only logged and reported to [observers](crate::observe). The task ends after the
-    /// [grace](Self::grace) period at the latest.
-    /// [`CancelledRuns::finished`](super::CancelledRuns::finished) waits for such tasks before the
-    /// process ends.
+    /// After the cancellation, the finally steps run in a separate Tokio task, at most for the
+    /// [grace](Self::grace) period. They cannot ask the user questions. Their results are only
+    /// logged and reported to [observers](crate::observe). To wait for such tasks before the
+    /// process ends, call [`CancelledRuns::finished`](super::CancelledRuns::finished).
     ///
     /// A call that is cancelled before its first step has started, or while it waits for the user's
     /// answer to a question, ends without running its finally steps.

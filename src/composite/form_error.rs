@@ -9,8 +9,8 @@ use crate::{expr::kind, suggest::DidYouMean};
 /// The string formats that clients can check.
 pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// An error in the form of an [`Elicitation`](super::Elicitation), which is a step that asks the
-/// user a question. The form is a JSON Schema.
+/// An error in the JSON Schema of a form, with which an [`Elicitation`](super::Elicitation) step
+/// asks the user a question.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {

@@ -72,9 +72,9 @@ impl CompositeLayer {
     /// the names of composites. An example is the `/` that a router puts between the name of a
     /// server and the name of its tool.
     ///
-    /// If `separator` contains a character that MCP does not allow in tool names, such as `/`, the
-    /// parts of a name before and after it must begin and end with an allowed character. For
-    /// example, `all/search` is legal, but `all/` and `all//search` are illegal.
+    /// If MCP does not allow the separator in tool names, as for `/`, the separator can only be
+    /// between two non-empty parts of a name. For example, `all/search` is legal, but `all/` and
+    /// `all//search` are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};
@@ -150,22 +150,20 @@ impl CompositeLayer {
     ///
     /// After the tools have been listed, there is also a remark about each composite whose run may
     /// fail because its state is too large. A run stores its state while it waits for the answer to
-    /// a question. If the state exceeds the maximum size of the [store](Self::state), the run fails
-    /// at the question, although an earlier step may already have changed something. A composite
-    /// has this remark if it meets all of these conditions:
+    /// a question. There is a remark if all of these conditions hold:
     /// - A step that is not read-only runs before a question.
     /// - The output of this step, or of a step that may finish later, must be stored until the
     ///   question is answered.
-    /// - The maximum state size of the store is smaller than `max_result_bytes`, the maximum total
-    ///   size of the tool results.
+    /// - The maximum state size of the [store](Self::state) is smaller than `max_result_bytes`, the
+    ///   maximum total size of the tool results.
     ///
-    /// If the state of a run is already known to be too large before the first step that is not
-    /// read-only, the layer rejects the run before this step, so nothing is changed.
+    /// If the state of a run is certain to become too large, the layer rejects the run before its
+    /// first step that is not read-only.
     ///
-    /// If steps wait for the answer to a question, there is also a remark about each other step
-    /// that may call a destructive tool before the answer. A tool is destructive if its annotations
-    /// say so. A tool without annotations counts as destructive if another step calls it after a
-    /// question for approval, that is, a question whose form is empty or contains only booleans.
+    /// There is also a remark about each step that may call a destructive tool without waiting for
+    /// the answer to a question, although other steps wait for this answer. A tool is destructive
+    /// if its annotations say so. A tool without annotations also counts as destructive if another
+    /// step calls it only after a question whose form is empty or contains only booleans.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let composites = self.program.composites.iter();
@@ -189,11 +187,12 @@ impl CompositeLayer {
     ///   and the collections of loops do not depend on the results of
     ///   [untrusted](super::FlowLabel::Untrusted) tools.
     ///
-    /// There are two exceptions in which a step can use private or untrusted data that the policy
-    /// forbids. Either the definition of the step [allows](super::Step::allow_flow) it, or a person
-    /// approves the value: the step waits for a question that is always asked, whose message
-    /// contains the value unchanged, and that ends the run unless the person accepts. The outputs
-    /// of the step keep the labels of the data.
+    /// A step can use private or untrusted data that the policy forbids in two cases. The outputs
+    /// of the step then keep the labels of the data.
+    /// - The definition of the step [allows](super::Step::allow_flow) it.
+    /// - The user approves the value. For this, the step must wait for a question that is always
+    ///   asked and whose message contains the value unchanged. The run must end unless the user
+    ///   accepts.
     ///
     /// The check treats the arguments with which a client calls a composite as unlabeled. If
     /// another composite calls it, the arguments have the labels of their data. See the
@@ -277,11 +276,11 @@ impl CompositeLayer {
     /// user. If a run is suspended for a question, only the caller that started the run can resume
     /// it.
     ///
-    /// The [store](Self::state) may limit the total size of each caller's suspended runs. A run is
-    /// suspended while it waits for a user's answers.
+    /// The [store](Self::state) of suspended runs may also limit the total size of each caller's
+    /// runs.
     ///
-    /// By default, and for all requests for which the function returns `None`, the layer treats
-    /// requests as if they came from a single caller.
+    /// All requests for which the function returns `None` count as requests of a single caller. By
+    /// default, all requests do.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where

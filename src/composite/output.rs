@@ -83,8 +83,8 @@ impl Output {
     /// content of the composite's result, in this order. Defaults to none. The blocks of steps that
     /// are skipped or fail are omitted.
     ///
-    /// Clients can see all content blocks of the steps that are listed here, but not the structured
-    /// content of these steps.
+    /// Clients can see the content blocks of the listed steps, but not the structured content of
+    /// these steps.
     #[must_use]
     pub fn content<I: Into<String>>(mut self, steps: impl IntoIterator<Item = I>) -> Self {
         self.content = steps.into_iter().map(Into::into).collect();

@@ -33,10 +33,8 @@ use crate::{
 /// A compiled composite tool that runs without a server. Each tool call is passed to a function
 /// that you define. Use a `Plan` to run composites in your own code.
 ///
-/// Each tool call of a plan is passed to the function given to [`run`](Self::run), whereas a
-/// [`CompositeLayer`](super::CompositeLayer) sends it to the service that it wraps. A plan does not
-/// know the input schemas of the tools, so it passes arguments on without converting them to the
-/// types that a tool expects.
+/// In contrast to a [`CompositeLayer`](super::CompositeLayer), a plan does not know the input
+/// schemas of the tools. It therefore does not convert arguments to the types that a tool expects.
 ///
 /// # Examples
 ///

@@ -20,7 +20,6 @@ pub(super) const MAX_REPEAT_DELAY: Duration = Duration::from_secs(60);
 /// `$last` is the output of the iteration that has just ended.
 ///
 /// The output of the step is an object with these members:
-///
 /// - `last`: the output of the last iteration
 /// - `iterations`: an array with an object for each iteration. The object has the members `index`,
 ///   `status`, and `output` or `error`.
@@ -29,9 +28,8 @@ pub(super) const MAX_REPEAT_DELAY: Duration = Duration::from_secs(60);
 /// The step fails if an iteration fails, if the condition cannot be evaluated, or if the condition
 /// is still false after the maximum number of iterations. With
 /// [`OnError::Retry`](super::OnError::Retry), the call of each iteration is retried. The
-/// [`timeout`](super::Step::timeout) of the step limits the whole loop with its delays, and each
-/// attempt to call the tool. Without a timeout, each attempt has 5 minutes, and only the run limits
-/// the loop.
+/// [`timeout`](super::Step::timeout) of the step limits the whole loop, including delays. Without a
+/// timeout, each call has 5 minutes.
 ///
 /// # Examples
 ///

@@ -99,8 +99,8 @@ pub enum Action {
 /// - `iterations`: an array with an object for each element, in the order of the collection. Each
 ///   object has the members `index`, `item` and `status`, and either `output` or `error`.
 /// - `count`, `completed` and `failed`: the number of all elements, of completed elements, and of
-///   failed elements. If elements were skipped or cancelled, because of a limit or at the first
-///   success, the members `skipped` and `cancelled` are their numbers.
+///   failed elements
+/// - `skipped` and `cancelled`: the number of skipped and of cancelled elements; missing if it is 0
 /// - `first_success`: the object of the element that succeeded, if the loop ends [at the first
 ///   success](Self::stop_at_first_success)
 ///
@@ -197,9 +197,8 @@ pub struct Elicitation {
 /// output is null.
 ///
 /// The size of a computed value counts toward the [maximum total
-/// size](super::CallLimits::max_result_bytes) of a run's results. Setting a
-/// [timeout](Step::timeout) or [`OnError::Retry`] for a step that computes a value is an error,
-/// because evaluating an expression again would have the same result.
+/// size](super::CallLimits::max_result_bytes) of a run's results. A step that computes a value
+/// cannot have a [timeout](Step::timeout) or [`OnError::Retry`].
 ///
 /// # Examples
 ///
@@ -231,12 +230,11 @@ pub struct ComputedValue {
 ///
 /// When a stop step starts, the run ends immediately with the result of this step: running steps
 /// are cancelled, open questions to the user are withdrawn, and the remaining steps are skipped.
-/// Set a [condition](Step::condition) to end the run only in some cases. If another composite
-/// called this composite, only the inner run ends, and its result becomes the result of the call.
+/// Set a [condition](Step::condition) to end the run only in some cases. An outer composite that
+/// has called this composite continues with the result.
 ///
-/// A stop step has no output, so other steps can only depend on it or refer to its status. For a
-/// stop step, setting a [timeout](Step::timeout), [default results](Step::default_results) or
-/// [`OnError::Retry`] is an error.
+/// Other steps can depend on a stop step or refer to its status, but it has no output. It cannot
+/// have a [timeout](Step::timeout), [default results](Step::default_results) or [`OnError::Retry`].
 ///
 /// # Examples
 ///
@@ -357,9 +355,9 @@ impl Step {
         self
     }
 
-    /// Sets the timeout of each attempt to execute the step. For an elicitation step, this is the
-    /// time that the user has to answer. For a step that [repeats](Repeat) a call, it also limits
-    /// the duration of the whole step. Defaults to 5 minutes.
+    /// Sets the timeout of each attempt to execute the step. Defaults to 5 minutes. For an
+    /// [`Elicitation`] step, the timeout limits the time in which the user can answer. For a
+    /// [`Repeat`] step, a timeout that you set also limits the whole loop.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -374,12 +372,12 @@ impl Step {
         self
     }
 
-    /// Sets the default results: the value that references, such as `$steps.search.output`, use as
-    /// the output of this step if the step is skipped or fails.
+    /// Sets the default results: the output of this step if it is skipped or fails. A reference
+    /// such as `$steps.search.output` then returns the default results of the step `search`.
     ///
-    /// A step that may be skipped or may fail needs default results if another step or the output
-    /// block refers to its output. Without them, the definition is rejected, unless all of these
-    /// references are optional (`?`).
+    /// If another step or the output block refers to the output of a step that may be skipped or
+    /// may fail, the step needs default results. Otherwise, the definition is rejected, unless all
+    /// of the references are optional, as in `$steps.search.output?`.
     #[must_use]
     pub fn default_results(mut self, output: Value) -> Self {
         self.default_results = Some(output);
@@ -390,10 +388,10 @@ impl Step {
     /// of the run. Its [condition](Self::condition) can refer to the status of other steps, for
     /// example to undo what they have done.
     ///
-    /// A finally step cannot change the outcome of the run, which is decided before. If the finally
-    /// step fails, the result of the run contains a text about the failure. Limits of the run, such
-    /// as the maximum number of calls, do not apply to finally steps. A finally step does not run
-    /// if the client cancels the call, unless [`on_cancel`](Finally::on_cancel) is set.
+    /// A finally step cannot change the outcome of the run. If it fails, the result of the run
+    /// contains a text about the failure. Limits of the run, such as the maximum number of calls,
+    /// do not apply to finally steps. A finally step does not run if the client cancels the call,
+    /// unless [`on_cancel`](Finally::on_cancel) is set.
     ///
     /// Only finally steps can refer to a finally step. In a pipeline, the finally steps must be the
     /// last ones.
@@ -441,8 +439,8 @@ impl Step {
 // === impl Action ===
 
 impl Action {
-    /// Returns the name of the action: the value that `type` has for such a step in a configuration
-    /// file.
+    /// Returns the name of the action in configuration files, for example `for_each`. A step with
+    /// this action has the name as its `type`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -594,9 +592,9 @@ impl ForEach {
         self
     }
 
-    /// Sets the delay before the loop processes each element except the first. Defaults to none.
-    /// The delay begins when the processing of the previous element starts. If only one element is
-    /// processed at a time, the delay begins when the processing of the previous element ends.
+    /// Sets the delay between the start of one element and the start of the next. If only one
+    /// element is processed at a time, the delay begins at the end of the previous element.
+    /// Defaults to none.
     #[must_use]
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;

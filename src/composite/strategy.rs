@@ -130,8 +130,7 @@ pub enum BranchOrder {
     Completion,
 }
 
-/// Determines where the result of a fan-out names the target from which each content block comes.
-/// By default, the name of a target is the name of its tool.
+/// Determines how the result of a fan-out shows from which target each content block comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Labels {
@@ -235,7 +234,7 @@ impl FanOut {
         self
     }
 
-    /// Sets where the result of the fan-out names the target from which each content block comes.
+    /// Sets how the result of the fan-out shows from which target each content block comes.
     /// Defaults to [`Labels::Text`].
     #[must_use]
     pub const fn labels(mut self, labels: Labels) -> Self {
@@ -345,8 +344,8 @@ impl Target {
     /// Creates a target that calls the tool `tool`. By default, the target passes the arguments of
     /// the composite to the tool.
     ///
-    /// If the layer that the composite belongs to has a composite with the name `tool`, the target
-    /// calls this composite, even if the inner service has a tool with the same name.
+    /// If the layer has a composite with the name `tool`, the target calls the composite. To call a
+    /// tool of the inner service with the same name, use [`behind`](Self::behind).
     pub fn new(tool: impl Into<String>) -> Self {
         Self::of(ToolCall::new(tool))
     }
@@ -364,8 +363,8 @@ impl Target {
         Self { id: None, call, timeout, optional: false, retry: None, allow_flow: None }
     }
 
-    /// Sets the id of the target, which names the target in the result of the composite. Defaults
-    /// to the name of the tool.
+    /// Sets the id under which the result of the composite reports this target. Defaults to the
+    /// name of the tool.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
@@ -391,9 +390,8 @@ impl Target {
     /// Sets the retry policy of the target's tool call. By default, a failed call is not retried.
     ///
     /// The [timeout](Self::timeout) of the target applies to each attempt. If all attempts fail,
-    /// the target fails with the last error. Setting [`Retry::then`] is an error, because
-    /// [`optional`](Self::optional) determines whether a fan-out can succeed although the target
-    /// fails.
+    /// the target fails with the last error. Setting [`Retry::then`] is an error; use
+    /// [`optional`](Self::optional) instead.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);

@@ -29,8 +29,8 @@ impl ToolCall {
 
     /// Creates a call of `tool` without arguments.
     ///
-    /// If the layer that the composite belongs to has a composite with the name `tool`, this
-    /// composite is called, even if the inner service has a tool with the same name.
+    /// If the layer has a composite with the name `tool`, the composite is called. To call a tool
+    /// of the inner service with the same name, use [`behind`](Self::behind).
     pub fn new(tool: impl Into<String>) -> Self {
         Self { tool: tool.into(), behind: false, arguments: None, parse: None }
     }

@@ -85,8 +85,7 @@ pub(crate) enum EndForm {
     Output,
 }
 
-/// The effect on the run of a composite if the user declines a question of the composite or does
-/// not answer it.
+/// Determines how a composite continues if the user declines a question or does not answer it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]

@@ -21,8 +21,8 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// the total size of their results, and the rounds of questions to the user. If the composite calls
 /// other composites, their calls are included.
 ///
-/// If a part of the composite, such as a step or a loop element, would exceed one of these limits,
-/// this part fails with an error message that names the limit. All other parts continue.
+/// If a target, step or loop element would exceed one of these limits, it fails with an error that
+/// names the limit. The other parts of the composite continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
     pub(super) max_calls: usize,
@@ -62,8 +62,8 @@ impl CallLimits {
     /// receive. The size of a result is the size of its texts, binary data and JSON values.
     /// Defaults to 4 MiB.
     ///
-    /// The result of a composite can be larger than `max_result_bytes`, because it may contain a
-    /// report that repeats the texts of tools that return no structured content.
+    /// The result of a composite can be larger than `max_result_bytes`, because its report may
+    /// repeat texts of the tool results.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;

@@ -25,8 +25,8 @@ pub struct Wave {
     pub steps: Vec<StepPreview>,
 }
 
-/// The preview of one step or target of a composite: the effects that it would have in a run with
-/// given arguments.
+/// The preview of one step or target of a composite, for example of the tool calls that it would
+/// make.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepPreview {

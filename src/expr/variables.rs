@@ -10,15 +10,14 @@ use crate::suggest::nearest;
 /// The name with which references to variables begin, as in `$vars.team`.
 pub(super) const VARIABLES: &str = "vars";
 
-/// Variables are named constants to which the expressions of a
-/// [composite](crate::composite::CompositeTool) can refer, such as `$vars.team` or `{{ vars.team
-/// }}`.
+/// A set of named constants to which the expressions of a
+/// [composite](crate::composite::CompositeTool) can refer, for example `$vars.team` or `{{
+/// vars.team }}`.
 ///
-/// A *secret* variable can be used only in the arguments of a tool that is not another composite.
-/// Definitions that use a secret variable elsewhere are rejected, because clients can see other
-/// values of a run: in results, in questions or in the states of suspended runs. `Debug`, previews
-/// and diagrams show only the names of secret variables. In logs, spans and the events of
-/// observers, arguments that contain a secret variable are replaced by `…`.
+/// A *secret* variable can be used only in the arguments of a tool call, and not if the tool is a
+/// composite. A definition that uses it elsewhere is rejected. `Debug`, previews and diagrams show
+/// only the names of secret variables. In logs, spans and the events of observers, arguments that
+/// contain a secret variable are replaced by `…`.
 ///
 /// Clones of `Variables` share the values, so cloning is cheap.
 ///
