@@ -50,9 +50,9 @@ impl BackendError {
         Self { backend: backend.into(), kind, source: None }
     }
 
-    /// Converts `error`, which the Tower service of the backend with the name `backend` has
-    /// returned, to a `BackendError`. If `error` already is a `BackendError` of this backend, it is
-    /// returned unchanged.
+    /// Converts an error of a backend's Tower service to a `BackendError`. `backend` is the name of
+    /// the backend. If `error` already is a `BackendError` of this backend, it is returned
+    /// unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {

@@ -80,10 +80,9 @@ pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Syn
 impl Context {
     /// Returns the JSON-RPC id of the request.
     ///
-    /// A request that was made by a composite (a tool that calls other tools) or otherwise
-    /// [nested](super::Request::within) in another request has an id that is derived from the outer
-    /// request. For example, if the request with the id `7` calls a composite, its step `search`
-    /// makes a request with the id `7#search`.
+    /// The id of a request that is [nested](super::Request::within) in another request is derived
+    /// from the outer request. For example, if the request with the id `7` calls a composite, its
+    /// step `search` makes a request with the id `7#search`.
     #[must_use]
     pub fn id(&self) -> RequestId {
         // The id is formatted on demand, because the ids of most branches are never read.
@@ -139,8 +138,8 @@ impl Context {
     /// Returns the token that is canceled when the client cancels the request. Returns `None` if
     /// the request was created in code and no token was [set](Self::set_cancellation).
     ///
-    /// Most layers do not need the cancellation token of a request. When the token is canceled, the
-    /// server that runs the layers drops the future of the call, and thereby cancels all layers.
+    /// Most layers do not need the token. If the client cancels the request, the server drops the
+    /// future of the call, and thereby cancels all layers.
     #[must_use]
     pub const fn cancellation(&self) -> Option<&CancellationToken> {
         self.cancellation.as_ref()
@@ -177,8 +176,8 @@ impl Context {
     /// Returns the sender of log messages to the client that made the request. Returns `None` if
     /// the client does not receive log messages.
     ///
-    /// Also returns `None` if a composite (a tool that calls other tools) made the request. The
-    /// client could not see from which of the called tools a log message comes.
+    /// Also returns `None` for the tool calls that a composite makes, because the client could not
+    /// see from which of these calls a log message comes.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()

@@ -20,9 +20,8 @@ impl Request {
     /// kept. If the outer request belongs to a run of a composite, the costs of the nested request
     /// are charged to the run.
     ///
-    /// If the client can be asked questions during the outer request, it can also be asked during
-    /// the nested request. Otherwise, the client capabilities for questions are removed from the
-    /// nested request, because the client's answers could not be delivered.
+    /// The nested request can ask the client questions only if the outer request can. Otherwise,
+    /// the client capabilities for questions are removed from the nested request.
     ///
     /// Two limits on nested requests stop tools that call each other endlessly. A call is rejected
     /// if it is nested in more than eight others. Once tools have made 10 000 calls for one

@@ -39,9 +39,8 @@ const MAX_NAMED_PARTS: usize = 3;
 /// Reports the progress of one request to the client that made it.
 ///
 /// The [`Context`](super::Context) of a request contains a `Progress` reporter if the client sent a
-/// progress token. The handlers of rmcp send their progress notifications directly to the client.
-/// All other services must use the reporter. For example, the notifications of a remote server
-/// contain another token, so they are forwarded through the reporter.
+/// progress token. rmcp handlers send their progress notifications directly to the client. All
+/// other services use the reporter, also to forward the notifications of a remote server.
 ///
 /// The client receives a single sequence of progress notifications with [increasing][increase]
 /// values, and none after the answer. Reporting never waits for a slow client: a new notification

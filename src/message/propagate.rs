@@ -9,11 +9,10 @@ use super::TraceContext;
 /// Connects `tracing` spans with a distributed trace, so that the spans of the client, this process
 /// and the servers belong to the same trace.
 ///
-/// The default methods of this trait ignore spans. If a request arrived with a trace context, each
-/// server that is called receives a [child](TraceContext::child) of this context. Otherwise,
-/// servers receive no trace context. An implementation that records spans can send the trace
-/// context of the current span instead. The type `OpenTelemetry`, which requires the feature
-/// `opentelemetry`, does this.
+/// The default methods ignore spans: if a request arrived with a trace context, each called server
+/// receives a [child](TraceContext::child) of this context. An implementation that records spans
+/// can send the trace context of the current span instead, as `OpenTelemetry` (feature
+/// `opentelemetry`) does.
 pub trait Propagate: Send + Sync {
     /// Makes a span a child of `incoming`, the trace context with which a request arrived. `span`
     /// is the span of the request or, if request spans are disabled, the span of the composite run

@@ -16,13 +16,12 @@ const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 /// The rejection of a request by a layer, before the request has reached the requested tool, prompt
 /// or resource.
 ///
-/// While a refusal passes through layers on its way back to the client, it is a typed value. A
-/// layer that renames tools or arguments can therefore rename them in the refusal as well. Before
-/// the client receives the refusal, it is converted to a JSON-RPC error.
+/// A refusal is a typed value until the client receives it as a JSON-RPC error. A layer that
+/// renames tools or arguments can therefore rename them in the refusal as well.
 ///
 /// The JSON-RPC error of a refusal has the code `-32602`, as the [specification] requires for
-/// unknown tools and malformed calls. Two refusals have other codes: an unknown resource has the
-/// code `-32002`, and an exhausted budget, where the call itself is valid, has the code `-32000`.
+/// unknown tools and malformed calls. There are two exceptions: an unknown resource has the code
+/// `-32002`, and an exhausted budget has the code `-32000`.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -96,8 +96,8 @@ impl Reply {
         Refusal::Unknown { kind, name: name.into() }.into()
     }
 
-    /// Creates the reply to a [malformed](super::Request::is_malformed) request: a JSON-RPC error.
-    /// `method` is the method of the request.
+    /// Creates the JSON-RPC error that replies to a [malformed](super::Request::is_malformed)
+    /// request. `method` is the MCP method of the request.
     #[must_use]
     pub fn malformed(method: &str) -> Self {
         ErrorData::invalid_params(format!("malformed `{method}`"), None).into()
@@ -249,7 +249,7 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to a `Result`, as the request handlers of rmcp return it.
+    /// Converts the reply to the result type of rmcp's request handlers.
     ///
     /// # Errors
     ///

@@ -99,8 +99,8 @@ impl Request {
     /// Creates a `tools/call` request from the parameters of the call. Apart from the `_meta`, the
     /// context of the request is empty.
     ///
-    /// The `_meta` of `params` is moved to the context of the request. rmcp does the same for
-    /// requests that it receives.
+    /// The `_meta` of `params` is moved to the [context](Self::context) of the request, where
+    /// layers and services read it.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
@@ -204,9 +204,9 @@ impl Request {
     /// its method.
     ///
     /// For example, rmcp parses a `tools/call` request with a field of the wrong type as a custom
-    /// request. A layer with rules for tool calls would ignore a custom request, although a server
-    /// might still call the tool. To prevent this, every layer with rules rejects malformed
-    /// requests with an [error](super::Reply::malformed).
+    /// request. A layer that restricts tool calls would not recognize the request, although a
+    /// server might still call the tool. Such a layer should therefore reject malformed requests
+    /// with an [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -243,8 +243,8 @@ impl Request {
 
     /// Returns `true` if this is a `tools/list` request for the first page of the list.
     ///
-    /// A request for the first page of a list has no cursor. An empty string is a cursor too, so a
-    /// request with an empty cursor is for another page.
+    /// The first page is requested without a cursor. An empty string is also a cursor, so a request
+    /// with an empty cursor is for another page.
     #[must_use]
     pub fn lists_first_tools(&self) -> bool {
         match &self.0.message {

@@ -16,8 +16,8 @@ const FLAGS: u8 = 0b11;
 /// A position in a distributed trace, with the fields of the `traceparent` and `tracestate` headers
 /// of [W3C Trace Context].
 ///
-/// A `TraceContext` is always valid. When it is parsed, a malformed `tracestate` is dropped, and so
-/// are all flags except `sampled` and `random`.
+/// A `TraceContext` is always valid. Parsing drops a malformed `tracestate`, and all flags except
+/// `sampled` and `random`.
 ///
 /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 ///
@@ -86,8 +86,7 @@ impl TraceContext {
         Self { state: is_state(state).then(|| state.into()), ..self }
     }
 
-    /// Returns a trace context that is a child of this one. It has a new, random span id, and is
-    /// otherwise equal to this one.
+    /// Returns a child of this trace context: a copy with a new, random span id.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: fastrand::u64(1..), ..self.clone() }
