@@ -20,12 +20,12 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// A cache of tool results in Redis that several replicas share.
 ///
-/// The Redis key of a cached result is `PREFIX:cache:DIGEST`. The digest covers the tool's
-/// definition, its arguments and the caller. The value is the result as JSON, unencrypted. Redis
-/// deletes it when it expires. Results of more than 4 MiB are not stored in Redis.
+/// The keys in Redis begin with `PREFIX:cache:` and depend on the tool's definition, its arguments
+/// and the caller. The results are stored as unencrypted JSON, and are deleted when they expire.
+/// Results of more than 4 MiB are not stored.
 ///
 /// While the Redis server is unavailable, tools are called as if no result was cached. After a
-/// failed request, the cache uses the server again when five seconds have passed.
+/// failed request, the cache does not contact the server for five seconds.
 #[derive(Clone, Debug)]
 pub struct RedisCache {
     pub(super) connection: Connection,

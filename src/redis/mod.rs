@@ -123,9 +123,9 @@ impl RedisServer {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }
     }
 
-    /// Sets the prefix of all keys in Redis. A colon separates it from the rest of the key.
-    /// Defaults to `mcp-composite`. Processes that use the same Redis server and the same prefix
-    /// share their stores.
+    /// Sets the prefix of all keys in Redis, without the colon that follows it in a key. Defaults
+    /// to `mcp-composite`. Processes that use the same Redis server and the same prefix share their
+    /// stores.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.prefix = prefix.into();

@@ -38,17 +38,14 @@ static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.
 /// A store in Redis that several replicas share. It contains either the states of suspended runs or
 /// the full versions of truncated results.
 ///
-/// The client receives a handle for each value: a random string that does not contain the value, so
-/// the client cannot read the value. Any replica can resume a run, but a state can be taken only
-/// once, so that no question is answered twice. Redis keeps a taken state for one more minute: if
-/// the response to the request that took the state is lost, the replica can repeat the request. A
-/// result can be retrieved any number of times until it expires. All users with access to the Redis
-/// server can read all values.
+/// The client receives a random handle for each value, and cannot read the value itself. Any
+/// replica can resume a run, but a state can be taken only once, so that no question is answered
+/// twice. If the response of the Redis server is lost, the replica can take the same state again
+/// within a minute. A result can be retrieved any number of times until it expires. All users with
+/// access to the Redis server can read all values.
 ///
-/// The `maxmemory` setting of Redis limits the total size of the stored values. A full server
-/// rejects new values. The key of a value is `PREFIX:state:SHA-256 OF THE HANDLE` or
-/// `PREFIX:result:…`. The stored value begins with the SHA-256 digest of the owner. When a state is
-/// taken, the ID of the request that takes it replaces this digest.
+/// The keys in Redis begin with `PREFIX:state:` or `PREFIX:result:`. The `maxmemory` setting of
+/// Redis limits the total size of the stored values. A full server rejects new values.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
@@ -91,16 +88,11 @@ impl RedisStore {
     /// bytes for each value. Defaults to 16 MiB for the states of runs. By default, results have no
     /// maximum.
     ///
-    /// The state of a run counts toward the limit of its caller until it expires, or until one
-    /// minute after it was taken. If a new state would exceed the limit, it is rejected. If a new
-    /// result would exceed the limit, the caller's oldest results are evicted. For runs, the limit
-    /// applies only if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function, which identifies callers. All
-    /// requests for which this function returns `None` are treated as one caller. Without the
-    /// function, there is no limit per caller.
-    ///
-    /// The sizes of a caller's values are stored in a sorted set under the key
-    /// `PREFIX:state:caller:SHA-256 OF THE CALLER` or `PREFIX:result:caller:…`.
+    /// If a new state would exceed the limit, it is rejected. If a new result would exceed the
+    /// limit, the caller's oldest results are evicted. A state counts toward the limit until it
+    /// expires, or until one minute after it was taken. The limit applies to states only if the
+    /// composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function. All
+    /// requests for which this function returns `None` count as requests of one caller.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Some(bytes);

@@ -35,29 +35,23 @@ const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
 ///
-/// `RedisBudgets` reserves, settles and releases amounts with atomic Lua scripts, which run in
-/// Redis and use the clock of the Redis server. So all replicas together never exceed a budget, and
-/// their clocks may differ.
+/// Amounts are reserved and charged atomically in Redis, with the clock of the Redis server. All
+/// replicas together therefore keep to a budget, even if their clocks differ.
 ///
-/// Each amount that `RedisBudgets` reserves for a call is a [lease](Self::lease), which expires
-/// after some time. If a process ends without settling its leases, the reserved amounts are
-/// released when the leases expire. A call continues even if its lease has expired, so choose a
-/// lease duration that is longer than any call. Otherwise, more calls may run at the same time than
-/// the budget allows. If an expired lease is settled up to a day later, the used amount is still
-/// charged, exactly once.
+/// The amount that is reserved for a call is a [lease](Self::lease). If a process ends during a
+/// call, Redis releases the amount when the lease expires. Choose a lease duration that is longer
+/// than any call: a call continues after its lease has expired, so more calls may run at the same
+/// time than the budget allows. If the call ends within a day of the expiry, the used amount is
+/// still charged.
 ///
-/// When a call ends, a background task of `RedisBudgets` sends a settlement to Redis, which charges
-/// the used amount. If the server is unavailable, the task retries the settlement for the duration
-/// of a lease. If the server rejects the settlement, for example because a key has another type,
-/// the task logs the error and does not retry. After the last clone of the store and its last
-/// permit are dropped, the task sends each pending settlement at most once more, or not at all if
-/// the runtime ends. To wait for pending settlements, call [`flush`](Self::flush).
+/// When a call ends, the used amount is charged in the background. While the Redis server is
+/// unavailable, charging is retried for the duration of a lease. If the server rejects the charge,
+/// for example because a key has another type, the error is logged. To wait for pending charges
+/// before the process ends, call [`flush`](Self::flush).
 ///
-/// A budget uses three keys in Redis, and a budget per caller uses three keys for each caller:
-/// `PREFIX:budget:{SHA-256 OF NAME AND CALLER}`, and the same key with the suffixes `:leases` and
-/// `:ended`. The first key contains a hash with the budget's `name`, and the amounts `used` and
-/// `reserved`. The keys expire when the budget is full again. If a budget has no refill, its keys
-/// remain until they are deleted. Amounts are limited to 2⁵³ − 1.
+/// The keys of a budget in Redis begin with `PREFIX:budget:`, and expire when the budget is full
+/// again. The keys of a budget without a refill remain until you delete them. Amounts are limited
+/// to 2⁵³ − 1.
 ///
 /// If the limit or refill of a budget is changed, the change takes effect at the next call, and the
 /// used amount stays the same. If the Redis server loses its data, all budgets are full again.
@@ -94,8 +88,8 @@ impl RedisBudgets {
         }
     }
 
-    /// Sets the duration of a lease: how long Redis holds a reserved amount that is neither settled
-    /// nor released. Defaults to 10 minutes.
+    /// Sets the duration of a lease: the time after which Redis releases the amount that is
+    /// reserved for a call, even if the call has not ended. Defaults to 10 minutes.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -106,8 +100,8 @@ impl RedisBudgets {
     /// Sets whether calls are rejected or admitted while the Redis server is unavailable. By
     /// default, they are rejected.
     ///
-    /// Each call to a tool with a budget first waits for a response from the Redis server, at most
-    /// for the [timeout](super::RedisServer::timeout).
+    /// In both cases, a call to a tool with a budget first waits for the Redis server, at most for
+    /// the [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
@@ -130,10 +124,9 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until no settlement, which charges the used amount of a call, is pending: each one was
-    /// either sent to Redis, or is no longer retried. Call `flush` before the process ends, so that
-    /// no usage is lost. While the server is unavailable, it waits at most for the duration of a
-    /// lease.
+    /// Waits until the used amounts of all ended calls have been charged in Redis, or until
+    /// charging them has failed. Call `flush` before the process ends, so that no usage is lost.
+    /// While the Redis server is unavailable, `flush` waits at most for the duration of a lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }
