@@ -5,9 +5,6 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 /// The reason why a [`Store`](super::Store) rejects a value.
-///
-/// The messages of a `PutError` call the value "the state of a run", because clients see only
-/// errors about states. If the value is a tool result, the error is only logged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {

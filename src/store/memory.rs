@@ -36,20 +36,18 @@ const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// An in-memory store, in which each value has a random handle and an expiry time.
 ///
-/// The client receives a handle for each value: a random string that does not contain the value, so
-/// the client cannot read the value. A value is removed when it is taken, when it expires, or when
-/// the process ends. Other processes cannot access the values. Therefore use this store for a
-/// single process, or behind a load balancer with session affinity.
+/// The client receives a random handle for each value, and cannot read the value itself. Other
+/// processes cannot access the values, so use this store for a single process, or behind a load
+/// balancer with session affinity. All values are lost when the process ends.
 ///
 /// A `MemoryStore` [for runs](Self::for_runs) keeps the state of each suspended run until it is
 /// taken or expires. If the store is full, it rejects new values.
 ///
 /// A `MemoryStore` [for results](Self::for_results) evicts older results if there is no room for a
-/// new result. It first evicts results of the caller that stores the new one, oldest first, until
-/// the new result fits into the caller's [share](Self::max_caller_bytes). If the new result then
-/// exceeds the [total size](Self::max_total_bytes), the store repeatedly evicts the oldest result
-/// of the caller that uses the most bytes, counting the new result. A caller that stores many
-/// results therefore evicts its own rather than those of other callers.
+/// new result. If the caller of the new result exceeds its [share](Self::max_caller_bytes), its own
+/// oldest results are evicted. If the [total size](Self::max_total_bytes) is exceeded, the oldest
+/// results of the caller that uses the most bytes are evicted. A caller that stores many results
+/// therefore evicts its own rather than those of other callers.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -180,9 +178,8 @@ impl MemoryStore {
     /// [`max_total_bytes`](Self::max_total_bytes). For results, it defaults to `max_total_bytes`.
     ///
     /// In a store for runs, the limit per caller applies only if the composite layer has a
-    /// [`caller`](crate::composite::CompositeLayer::caller) function, which identifies callers. All
-    /// requests for which this function returns `None` are treated as one caller. Without the
-    /// function, there is no limit per caller.
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
+    /// function returns `None` count as requests of one caller.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Share::Bytes(bytes);

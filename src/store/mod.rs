@@ -98,11 +98,9 @@ pub(crate) type DefaultStore = SignedStore;
 /// so implementations must not trust a handle.
 ///
 /// Some stores limit the total size of each caller's values. For this purpose, the methods of
-/// `Store` receive a `caller`, the owner of the value:
-///
-/// - If the server does not identify callers, `caller` is `None`, and there is no limit per caller.
-/// - If the server identifies callers, but this request does not contain a caller, `caller` is a
-///   key that all requests without a caller share.
+/// `Store` receive a `caller`, which identifies the caller of the request. If the server does not
+/// identify callers, `caller` is `None`, and there is no limit per caller. Otherwise, all requests
+/// without a caller share one value of `caller`.
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {

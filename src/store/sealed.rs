@@ -32,9 +32,9 @@ const BLOCK: usize = 256;
 /// A store that keeps no data on the server. The handle, which the client keeps, contains the
 /// encrypted state of the run.
 ///
-/// Any process that has the key can resume a run whose state is sealed with it. A client can
-/// neither read nor change the state. It can read the ID of the key, and learns the size of the
-/// state, rounded up to a multiple of 256 bytes.
+/// Any process with the same key can resume a suspended run. A client can neither read nor change
+/// the state, but it can see the ID of the key and the size of the state, rounded up to a multiple
+/// of 256 bytes.
 ///
 /// A sealed state can be used any number of times until it expires, so a client can return to a
 /// question and answer it differently. To allow only one answer, use a
@@ -50,10 +50,9 @@ const BLOCK: usize = 256;
 /// several [keys](Self::ring) encrypts new states with its first key, and accepts states that were
 /// encrypted with any of its keys. This allows replacing a key in three steps. Complete each step
 /// in all processes before you begin the next step:
-///
-/// 1. add the new key after the old key;
-/// 2. put the new key first;
-/// 3. when all states that were encrypted with the old key have expired, remove the old key.
+/// 1. Add the new key after the old key.
+/// 2. Put the new key first.
+/// 3. When all states that were encrypted with the old key have expired, remove the old key.
 ///
 /// The `Debug` output of a `SealedStore` never contains a key, and the store overwrites its keys in
 /// memory when its last clone is dropped.

@@ -31,10 +31,9 @@ use super::{
 /// several [keys](Self::ring) signs new states with its first key, and accepts states that were
 /// signed with any of its keys. This allows replacing a key in three steps. Complete each step in
 /// all processes before you begin the next step:
-///
-/// 1. add the new key after the old key;
-/// 2. put the new key first;
-/// 3. when all states that were signed with the old key have expired, remove the old key.
+/// 1. Add the new key after the old key.
+/// 2. Put the new key first.
+/// 3. When all states that were signed with the old key have expired, remove the old key.
 ///
 /// # Examples
 ///

@@ -200,8 +200,8 @@ macro_rules! stateless_store {
             /// for a state of about 48 KiB.
             ///
             /// If the state of a run is certain to exceed the maximum length at a later question,
-            /// the composite rejects the run before it calls a tool that may have side effects. If
-            /// a client sends a longer handle, it is rejected without being parsed.
+            /// the composite rejects the run before it calls a tool that may have side effects. A
+            /// longer handle that a client sends is rejected.
             #[must_use]
             pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
                 self.limits.max_item_bytes = bytes;
