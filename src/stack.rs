@@ -102,8 +102,8 @@ type CacheAndBelow<S> = Redact<Budgeted<S>>;
 type BackendLayers<S> = Alias<Filter<Validate<S>>>;
 
 /// A layer that wraps a service in all layers of this crate, in a fixed order. Methods such as
-/// [`filter`](Self::filter) configure the single layers. See the [module docs](self) for the order
-/// and for an example.
+/// [`filter`](Self::filter) configure the individual layers. See the [module docs](self) for the
+/// order and for an example.
 #[derive(Clone, Default)]
 pub struct StackLayer {
     trace: TraceLayer,
@@ -123,10 +123,9 @@ pub struct StackLayer {
     backend: BackendLayer,
 }
 
-/// A layer that wraps a single backend of a router. It contains the layers for aliases, filtering,
-/// argument validation and locking, which compares tools with their approved definitions. These
-/// layers use the tool names of the backend itself, without the prefix that the router adds. See
-/// the [module docs](self) for the order of the layers.
+/// A layer that wraps a single backend of a router in four layers: for aliases, filtering, argument
+/// validation and locking. All of them use the backend's own tool names, without the prefix that
+/// the router adds. See the [module docs](self) for the order of the layers.
 #[derive(Clone, Default)]
 pub struct BackendLayer {
     alias: AliasLayer,
@@ -252,9 +251,9 @@ impl StackLayer {
         self
     }
 
-    /// Sets the [`Changes`] channel through which the layers learn that tools have changed. Each
-    /// layer that caches the tool list then requests it again. By default, each layer uses the
-    /// [`Epoch`](crate::changes::Epoch), a counter of changes, in its own settings.
+    /// Sets the [`Changes`] channel that notifies the layers when tools have changed. Each layer
+    /// that caches the tool list then requests it again. By default, each layer uses the
+    /// [`Epoch`](crate::changes::Epoch) (change counter) of its own settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.backend = self.backend.changes(changes);
@@ -262,9 +261,9 @@ impl StackLayer {
     }
 
     /// Makes all layers cache a separate tool list for each key. The function `key` computes the
-    /// key from the context of a request; for example, the key can be the name of the caller. Use
-    /// this for servers that offer different tools to different callers. By default, each layer
-    /// uses the function in its own settings.
+    /// key from the context of a request, for example the name of the caller. Use this for servers
+    /// that offer different tools to different callers. By default, each layer uses the function of
+    /// its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -287,9 +286,8 @@ impl StackLayer {
         self.backend.uris_of(uri)
     }
 
-    /// Adds the capabilities that layers of the stack provide to `capabilities`, the declared
-    /// capabilities of a server: the resources capability, if the stack stores truncated results.
-    /// See [`TruncateLayer::declare`].
+    /// Adds the resources capability to `capabilities` if the stack stores truncated results. See
+    /// [`TruncateLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.truncate.declare(capabilities);
     }
@@ -303,11 +301,10 @@ impl StackLayer {
     }
 
     /// Returns remarks: advice about definitions of composites that are valid but probably not
-    /// intended. These are the remarks of [`CompositeLayer::remarks`] and, after the tools have
-    /// been listed, remarks about approvals that clients can avoid. An approval can be avoided if
-    /// a composite asks the user before it calls a destructive tool, but clients can also call the
-    /// tool directly. To hide such a tool from clients, use the [layer for
-    /// advertising](Self::advertise).
+    /// intended. They include the remarks of [`CompositeLayer::remarks`]. After the tools have been
+    /// listed, there is also a remark about each destructive tool that a composite calls only after
+    /// the user's approval, but that clients can also call directly. To hide such a tool from
+    /// clients, use the [layer for advertising](Self::advertise).
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         let advertise = self.advertise.clone().composites(self.composite.names());
@@ -385,8 +382,8 @@ impl BackendLayer {
         self
     }
 
-    /// Sets the layer that compares the backend's tools with their approved definitions. It is the
-    /// innermost layer, so only approved tools reach the layers for aliases and filtering.
+    /// Sets the layer that hides tools whose definitions differ from the approved ones. It is the
+    /// innermost layer, so the layers for aliases and filtering do not see hidden tools.
     #[must_use]
     pub fn lock(mut self, lock: LockLayer) -> Self {
         self.lock = lock;
@@ -406,9 +403,9 @@ impl BackendLayer {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }
     }
 
-    /// Sets the [`Changes`] channel through which the layers learn that tools have changed. Each
-    /// layer that caches the tool list then requests it again. By default, each layer uses the
-    /// [`Epoch`](crate::changes::Epoch), a counter of changes, in its own settings.
+    /// Sets the [`Changes`] channel that notifies the layers when tools have changed. Each layer
+    /// that caches the tool list then requests it again. By default, each layer uses the
+    /// [`Epoch`](crate::changes::Epoch) (change counter) of its own settings.
     #[must_use]
     pub fn changes(mut self, changes: &Changes) -> Self {
         self.common.changes = Some(changes.clone());
@@ -416,9 +413,9 @@ impl BackendLayer {
     }
 
     /// Makes all layers cache a separate tool list for each key. The function `key` computes the
-    /// key from the context of a request; for example, the key can be the name of the caller. Use
-    /// this for servers that offer different tools to different callers. By default, each layer
-    /// uses the function in its own settings.
+    /// key from the context of a request, for example the name of the caller. Use this for servers
+    /// that offer different tools to different callers. By default, each layer uses the function of
+    /// its own settings.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
