@@ -38,7 +38,8 @@ pub struct CallerToken {
 // === impl CallerToken ===
 
 impl CallerToken {
-    /// Creates the token of a caller.
+    /// Creates a token with this value, which is the text after `Bearer` in the `Authorization`
+    /// header.
     pub fn new(value: impl Into<Arc<str>>) -> Self {
         Self { value: value.into(), expires: None }
     }

@@ -47,7 +47,8 @@ struct Answering<S>(Mutex<S>);
 // === impl Backend ===
 
 impl Backend {
-    /// Creates a backend from its name and its Tower service.
+    /// Creates a backend that sends its requests to `service`. Its name must be unique in the
+    /// router.
     ///
     /// The router clones the backend's service for each request, and calls the clone as soon as it
     /// is ready.
@@ -71,7 +72,7 @@ impl Backend {
     }
 
     /// Sets a function that returns the backend's server description, which contains its
-    /// capabilities. The function returns `None` while the description is unknown, for example
+    /// capabilities. The function should return `None` if the description is unknown, for example
     /// before the first connection.
     ///
     /// If the description is known, the router sends the backend only requests for capabilities

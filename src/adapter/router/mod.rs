@@ -209,9 +209,9 @@ impl Router {
         Some(names.expose(place, tool))
     }
 
-    /// Returns all known problems: backends that cannot be listed, and items that the router leaves
-    /// out of lists, each with the reason. For each kind of item, such as tools, at most 1000
-    /// problems with items are reported.
+    /// Returns all known problems: backends whose lists are not available, and items that the
+    /// router leaves out of lists, each with the reason. At most 1000 problems are returned for the
+    /// items of each kind, such as tools.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         self.shared.problems()
