@@ -145,8 +145,8 @@ impl CompositeTool {
     }
 
     /// Defines a tool that runs steps in parallel where possible, with the default settings of a
-    /// [`Workflow`]. Each [`Step`] starts as soon as all steps whose outputs it uses, and all steps
-    /// on which it [depends](Step::depends_on), have finished.
+    /// [`Workflow`]. A [`Step`] starts when all steps that it needs have finished: the steps whose
+    /// outputs it uses, and those on which it [depends](Step::depends_on).
     pub fn workflow(
         name: impl Into<String>,
         description: impl Into<String>,
@@ -209,9 +209,8 @@ impl CompositeTool {
     ///   these tools have the same output schema.
     ///
     /// If a result of the composite does not match the output schema, the client receives an error
-    /// instead. The schema must therefore describe the structured content of every possible result:
-    /// the report of a fan-out, the result of a pipeline's last step, or the result of each target
-    /// that may win a race.
+    /// instead. The schema must therefore describe every possible result: the report of a fan-out,
+    /// the result of a pipeline's last step, or the results of all targets of a race.
     #[must_use]
     pub fn output_schema(mut self, schema: JsonObject) -> Self {
         self.output_schema = Some(schema);
@@ -239,9 +238,9 @@ impl CompositeTool {
     }
 
     /// Sets the maximum number of tool calls that one call of this composite can make. Each attempt
-    /// of a step and each element of a loop counts as one call. By default, only the
-    /// [`CallLimits`](super::CallLimits) of the layer bound this number. A run that reaches the
-    /// maximum [ends early](crate::composite#what-a-run-may-use).
+    /// of a step and each element of a loop counts as one call. A run that reaches the maximum
+    /// [ends early](crate::composite#what-a-run-may-use). By default, only the
+    /// [`CallLimits`](super::CallLimits) of the layer apply.
     ///
     /// If this composite calls another composite, the call itself and all calls that the other
     /// composite makes count toward the maximum.
@@ -253,7 +252,7 @@ impl CompositeTool {
 
     /// Sets the maximum total size, in bytes, of the tool results that one call of this composite
     /// can receive. Texts, binary data and JSON values count toward the size. By default, only the
-    /// [`CallLimits`](super::CallLimits) of the layer limit the size.
+    /// [`CallLimits`](super::CallLimits) of the layer apply.
     #[must_use]
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = Some(bytes);

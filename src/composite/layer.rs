@@ -53,9 +53,9 @@ pub struct CompositeLayer {
 impl CompositeLayer {
     /// Creates a layer from the definitions of composites.
     ///
-    /// The tools that composites call may appear or disappear later, so `new` does not check
-    /// whether they exist. While a required tool of a composite does not exist, the composite is
-    /// not listed, and a log message names the missing tool.
+    /// Tools may appear or disappear later, so `new` does not check whether the called tools exist.
+    /// If a tool that a composite requires does not exist, the composite is not listed, and a log
+    /// message names the missing tool.
     ///
     /// # Errors
     ///
@@ -194,8 +194,8 @@ impl CompositeLayer {
     ///   asked and whose message contains the value unchanged. The run must end unless the user
     ///   accepts.
     ///
-    /// The check treats the arguments with which a client calls a composite as unlabeled. If
-    /// another composite calls it, the arguments have the labels of their data. See the
+    /// The arguments with which a client calls a composite have no labels. If another composite
+    /// calls this composite, the arguments have the labels of their data. See the
     /// [guide](crate::guide::flow) for the exact rules and their limits.
     #[must_use]
     pub fn check_flow(&self, policy: &FlowPolicy) -> Vec<FlowViolation> {

@@ -28,9 +28,8 @@ const ITEM: &str = "item";
 /// an [`Action`], for example a tool call, and of settings that do not depend on the kind of
 /// action, for example a condition.
 ///
-/// Like a [`CompositeTool`](super::CompositeTool), a step is plain data and is not checked when it
-/// is created. Errors in a step are reported when a layer is built from the composite that contains
-/// the step.
+/// Creating a step never fails. Errors in a step are reported when a layer is built from the
+/// composite that contains the step.
 ///
 /// # Examples
 ///

@@ -71,8 +71,8 @@ pub struct Fallback {
 }
 
 /// A pipeline runs its steps one after another. Each step can refer to the outputs of all earlier
-/// steps, for example with `$prev` to the output of the previous step. The result of the last step
-/// becomes the result of the composite, unless an [`output`](Self::output) block is set.
+/// steps. For example, `$prev` refers to the output of the previous step. The result of the last
+/// step becomes the result of the composite, unless an [`output`](Self::output) block is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
     pub(crate) steps: Vec<Step>,
@@ -80,12 +80,12 @@ pub struct Pipeline {
     pub(crate) report: bool,
 }
 
-/// A workflow runs its steps in parallel where possible. Each step starts as soon as the steps
-/// whose outputs it uses, and the steps on which it [depends](Step::depends_on), have finished.
+/// A workflow runs its steps in parallel where possible. A step starts when all steps that it needs
+/// have finished: the steps whose outputs it uses, and those on which it
+/// [depends](Step::depends_on).
 ///
-/// The result of a composite with a workflow is the result of the last step, in the order of
-/// declaration, that has completed. If an [`output`](Self::output) block is set, the output block
-/// builds the result instead.
+/// The result of a workflow is the result of the last completed step, in the order of declaration.
+/// If an [`output`](Self::output) block is set, the output block builds the result instead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workflow {
     pub(crate) steps: Vec<Step>,
