@@ -176,9 +176,8 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that determines which tools clients can see and call. The names of the
-    /// stack's composites are added to the layer, so a composite stays visible unless a pattern
-    /// denies its exact name.
+    /// Sets the layer that determines which tools clients can see and call. The composites of the
+    /// stack stay visible unless a pattern denies their exact names.
     #[must_use]
     pub fn advertise(mut self, advertise: AdvertiseLayer) -> Self {
         self.advertise = advertise;

@@ -12,9 +12,9 @@ use super::{
 /// A store that keeps no data on the server. The handle, which the client keeps, contains the state
 /// of the run and a signature that prevents changes.
 ///
-/// The handle of a signed state is a string that contains the state in base64, the expiry time, and
-/// a signature (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). So any process that has the
-/// key can resume the run.
+/// The handle of a signed state contains the state in base64, the expiry time, and a signature
+/// (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). Any process with the same key can resume
+/// a suspended run.
 ///
 /// A `SignedStore` signs states but does not encrypt them: *a client can read a state*, including
 /// the results of all tools that were called so far. To hide states from clients, use a
