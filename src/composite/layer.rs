@@ -72,9 +72,9 @@ impl CompositeLayer {
     /// the names of composites. An example is the `/` that a router puts between the name of a
     /// server and the name of its tool.
     ///
-    /// If MCP does not allow the separator in tool names, as for `/`, the separator can only be
-    /// between two non-empty parts of a name. For example, `all/search` is legal, but `all/` and
-    /// `all//search` are illegal.
+    /// A separator that MCP does not allow in tool names, such as `/`, can only be between two
+    /// non-empty parts of a name. For example, `all/search` is legal, but `all/` and `all//search`
+    /// are illegal.
     ///
     /// ```
     /// use mcp_composite::composite::{CompositeLayer, CompositeTool};

@@ -56,8 +56,8 @@ impl RouterBuilder {
     /// a slow backend. Defaults to 5 seconds. When this time has passed, the router uses the last
     /// known items of the backend.
     ///
-    /// If a client cancels a list request after a second or more, the router does not wait for the
-    /// slow backend at later list requests either.
+    /// If a client cancels a list request after a second or more, later list requests do not wait
+    /// for the slow backend.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
