@@ -80,9 +80,10 @@ struct TokenTable {
 /// The `[auth]` settings of a configuration file, which define how a server must authenticate
 /// callers over HTTP.
 ///
-/// A server that uses this crate verifies the tokens of callers itself, and then inserts an
-/// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the HTTP
-/// request. See [`Config::take_auth`](super::Config::take_auth).
+/// This crate does not verify bearer tokens. A server that uses an `AuthConfig` must verify the
+/// token of each HTTP request, and insert an
+/// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the request.
+/// See [`Config::take_auth`](super::Config::take_auth).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
     resource: Option<String>,
@@ -112,8 +113,9 @@ pub struct JwtConfig {
     leeway: Duration,
 }
 
-/// The location of the JSON Web Key Set that contains the keys of an authorization server. The
-/// `Debug` output of a URL contains only the server, because the other parts may be secret.
+/// The location of the JSON Web Key Set (JWKS) of an authorization server. Its keys verify the
+/// signatures of JWT access tokens. The `Debug` output of a URL contains only the scheme and the
+/// host, because the other parts may be secret.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JwksSource {
@@ -336,15 +338,16 @@ impl AuthConfig {
         &self.method
     }
 
-    /// Returns `true` if a backend exchanges the access tokens of callers for tokens of its own.
-    /// The server must then also insert a `CallerToken` into the extensions of each request.
+    /// Returns `true` if the gateway exchanges the access tokens of callers for tokens for a
+    /// backend. In this case, the server must also insert a `CallerToken` into the extensions of
+    /// each HTTP request.
     #[must_use]
     pub const fn needs_caller_tokens(&self) -> bool {
         self.needs_caller_tokens
     }
 
-    /// Returns the secrets of the `[auth]` section, which must not appear in logs: the static
-    /// tokens, and those parts of the key set's URL that may be secret.
+    /// Returns the secrets of the `[auth]` section: the static tokens, and the parts of the JWKS
+    /// URL that may be secret. They must not appear in logs.
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         match &self.method {
@@ -379,7 +382,7 @@ impl JwtConfig {
         &self.issuer
     }
 
-    /// Returns the location of the key set with which tokens are verified.
+    /// Returns the location of the JSON Web Key Set, whose keys verify the tokens.
     #[must_use]
     pub const fn jwks(&self) -> &JwksSource {
         &self.jwks
@@ -398,8 +401,8 @@ impl JwtConfig {
         &self.scopes
     }
 
-    /// Returns the tolerance for the `exp` and `nbf` claims of a token, because the clocks of the
-    /// authorization server and this machine may differ. The tolerance consists of whole seconds.
+    /// Returns the leeway for the `exp` and `nbf` claims of a token, in whole seconds. The leeway
+    /// compensates for differences between the clocks of the authorization server and this machine.
     #[must_use]
     pub const fn leeway(&self) -> Duration {
         self.leeway
@@ -409,7 +412,7 @@ impl JwtConfig {
 // === impl StaticToken ===
 
 impl StaticToken {
-    /// Returns the name of the token's caller.
+    /// Returns the name of the caller that the token identifies.
     #[must_use]
     pub fn caller(&self) -> &str {
         &self.caller

@@ -130,20 +130,20 @@ impl BackendConfig {
             && self.secrets == other.secrets
     }
 
-    /// Returns the secrets of the backend, which must be redacted in every text about the backend,
-    /// such as log messages.
+    /// Returns the secrets of the backend. Redact them in log messages and other texts about the
+    /// backend.
     ///
-    /// The following values of a backend's configuration are secrets. The arguments of a program
-    /// are not secrets.
+    /// The following values are secrets. The command-line arguments of a program are not, unless
+    /// they contain one of these values.
     ///
     /// - The value of each `${VAR}` variable.
     /// - Each value of `env` and `headers`. In a header such as `Authorization: Bearer …`, the part
     ///   after the first word is also a secret by itself.
     /// - The `client_secret` of `auth`.
-    /// - The user information, the query and the fragment of each URL, each as a whole string.
-    /// - The user name and the password in a URL, and each value in its query.
-    /// - Each segment in the path of a URL that may be a token: segments of at least 20 characters,
-    ///   or of at least 8 characters if one of them is a digit.
+    /// - In a URL: the user name, the password, each value in the query, and the fragment. The user
+    ///   information and the query are also secrets as whole strings.
+    /// - Each path segment of a URL that looks like a token: it has at least 20 characters, or at
+    ///   least 8 characters of which one is a digit.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets

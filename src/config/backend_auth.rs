@@ -115,8 +115,9 @@ pub enum BackendAuth {
     Exchange(ExchangeConfig),
 }
 
-/// Settings of the token exchange, which replaces the access token of a caller with a token for the
-/// backend: the OAuth client that exchanges the tokens, and limits on the callers' connections.
+/// The settings of a token exchange. In a token exchange, the gateway exchanges the access token of
+/// a caller for a token for the backend. The settings contain the OAuth client that the gateway
+/// uses, and the limits on the connections of callers to the backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeConfig {
     client: OAuthClientConfig,
@@ -374,13 +375,15 @@ impl OAuthClientConfig {
         &self.scopes
     }
 
-    /// Returns the `audience` parameter of token requests.
+    /// Returns the value of the `audience` parameter of token requests. Returns `None` if the
+    /// requests have no such parameter.
     #[must_use]
     pub fn audience(&self) -> Option<&str> {
         self.audience.as_deref()
     }
 
-    /// Returns the `resource` parameter of token requests, which identifies the backend.
+    /// Returns the value of the `resource` parameter of token requests, which identifies the
+    /// backend. Returns `None` if the requests have no such parameter.
     #[must_use]
     pub fn resource(&self) -> Option<&str> {
         self.resource.as_deref()

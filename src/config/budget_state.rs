@@ -14,8 +14,8 @@ pub struct BudgetState {
 
 impl BudgetState {
     /// Returns the path of the [view](super::View) that defines the budget in its own `[budget]`
-    /// section, such as `/team-a`. Returns `None` if the file itself defines the budget. Several
-    /// views may share a budget of the file.
+    /// section, such as `/team-a`. Returns `None` if the budget is defined in the `[budget]`
+    /// section of the whole file, which several views may share.
     #[must_use]
     pub fn view(&self) -> Option<&str> {
         self.view.as_deref()
@@ -27,8 +27,8 @@ impl BudgetState {
         &self.budget
     }
 
-    /// Returns the amount of the budget that is left. Returns `None` for a budget per run, because
-    /// each run has a separate balance. Also returns `None` if the store does not know the amount.
+    /// Returns the amount of the budget that is left. Returns `None` if the amount is unknown. The
+    /// amount of a budget per run is always unknown, because each run has its own balance.
     #[must_use]
     pub const fn usage(&self) -> Option<BudgetUsage> {
         self.usage

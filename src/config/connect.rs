@@ -243,8 +243,8 @@ impl Backends {
         }
     }
 
-    /// Returns warnings for operators about settings that do not match the current lists of a
-    /// backend, such as an alias for a tool that does not exist.
+    /// Returns warnings for operators about settings of the backends that do not match the
+    /// backends' current lists. For example, an alias may rename a tool that does not exist.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.connected.iter().flat_map(|it| it.config.layer().warnings()).collect()

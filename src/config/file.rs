@@ -145,8 +145,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file at `path` cannot be read. If the files have mistakes, returns
-    /// all of them, as [`from_toml_str`](Self::from_toml_str) does.
+    /// Returns an error if the file at `path` cannot be read, or if the files contain mistakes. See
+    /// [`from_toml_str`](Self::from_toml_str) for the mistakes.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::load_with_env(path, |name| env::var(name).ok())
     }
@@ -177,9 +177,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Returns the first 100 mistakes in the string. A mistake is an unknown key or section, a
-    /// value of a wrong type, or an invalid definition. If the string is not valid TOML, only the
-    /// syntax errors are returned.
+    /// Returns an error that contains the first 100 mistakes in the string. A mistake is an unknown
+    /// key or section, a value of a wrong type, or an invalid definition. If the string is not
+    /// valid TOML, the error contains only the syntax errors.
     pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
         Self::from_toml_str_with_env(text, |name| env::var(name).ok())
     }
@@ -269,9 +269,9 @@ impl Config {
 
     /// Adds an [observer](crate::observe), which is notified when composites run.
     ///
-    /// Add observers to each configuration in code, because a configuration file cannot define
-    /// them. A [reload](super::Gateway) of a gateway replaces the observers with those of the new
-    /// configuration, so add them to a configuration before you pass it to the reload.
+    /// A configuration file cannot define observers. If you [reload](super::Gateway::reload) a
+    /// gateway, add the observers to the new configuration as well: the reload replaces all
+    /// observers of the old configuration.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         let observer = Arc::new(observer);
@@ -282,12 +282,11 @@ impl Config {
         self
     }
 
-    /// Sets the layer that propagates the trace context, and records spans and metrics. For a
-    /// [view](Self::views), spans and metrics contain the path of the view.
+    /// Sets the layer that propagates trace contexts, and records spans and metrics. In the spans
+    /// and metrics of a [view](Self::views), the layer records the path of the view.
     ///
-    /// Set the trace layer on each configuration in code, because a configuration file cannot
-    /// define it. If you reload a gateway, set the layer on the new configuration too, as with an
-    /// [observer](Self::observer).
+    /// A configuration file cannot define a trace layer. If you [reload](super::Gateway::reload) a
+    /// gateway, set the layer on the new configuration as well.
     #[must_use]
     pub fn trace(mut self, trace: TraceLayer) -> Self {
         for view in &mut self.views {
@@ -326,21 +325,22 @@ impl Config {
         &self.sources
     }
 
-    /// Returns how the server must authenticate callers over HTTP. Returns `None` if the file has
-    /// no `[auth]` section, or if the section was [taken](Self::take_auth).
+    /// Returns the `[auth]` settings, which define how the server must authenticate callers over
+    /// HTTP. Returns `None` if the file has no `[auth]` section, or if the section was
+    /// [taken](Self::take_auth).
     #[must_use]
     pub const fn auth(&self) -> Option<&AuthConfig> {
         self.auth.as_ref()
     }
 
-    /// Removes the `[auth]` section from the configuration and returns it, for a server that
-    /// authenticates callers. Returns `None` if the file has no `[auth]` section.
+    /// Removes the `[auth]` section from the configuration and returns it. Returns `None` if the
+    /// configuration has no `[auth]` section.
     ///
-    /// A server that takes the `[auth]` section must verify the token of each HTTP request, and
-    /// insert an [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions
-    /// of the request. The program `mcp-composite` is such a server. The library itself does not
-    /// authenticate callers: [`connect`](Self::connect) fails while the configuration contains the
-    /// section, so that no gateway ignores it by mistake.
+    /// Call `take_auth` in a server that authenticates callers itself. The server must verify the
+    /// token of each HTTP request, and insert an
+    /// [`AuthenticatedCaller`](crate::adapter::AuthenticatedCaller) into the extensions of the
+    /// request. [`connect`](Self::connect) returns an error if the section was not taken, so that a
+    /// server cannot ignore it by mistake.
     pub const fn take_auth(&mut self) -> Option<AuthConfig> {
         self.auth.take()
     }
@@ -359,17 +359,17 @@ impl Config {
         self.lock.as_ref()
     }
 
-    /// Removes the `[lock]` section, which restricts the backends' tools to approved definitions,
-    /// from the configuration and returns it. [`connect`](Self::connect) then does not read the
-    /// lock file, and all tools are available. Returns `None` if the file has no `[lock]` section.
+    /// Removes the `[lock]` section from the configuration and returns it.
+    /// [`connect`](Self::connect) then does not restrict the tools of backends to approved
+    /// definitions. Returns `None` if the configuration has no `[lock]` section.
     pub const fn take_lock(&mut self) -> Option<LockConfig> {
         self.lock.take()
     }
 
-    /// Replaces each backend by a server in this process that lists the tools of `lock`, with their
-    /// approved definitions, and rejects calls. So [`connect`](Self::connect) starts no process and
-    /// opens no connection, and the composites of this configuration can be checked against the
-    /// approved schemas.
+    /// Replaces each backend by a server in this process. The server lists the tools of `lock` with
+    /// their approved definitions, and rejects calls. After that, [`connect`](Self::connect) starts
+    /// no processes and opens no connections. Use this to check composites against the approved
+    /// definitions.
     ///
     /// # Examples
     ///
@@ -394,16 +394,16 @@ impl Config {
         self
     }
 
-    /// Returns the labels of the `[[flow]]` section, which mark, for example, tools that return
-    /// private data. The labels apply to the tool names of the router. The composites of the file
-    /// were checked against them when the file was read.
+    /// Returns the data flow labels of the `[[flow]]` section. For example, a label marks a tool
+    /// that returns private data. The labels refer to tools by the names that the router gives
+    /// them.
     #[must_use]
     pub const fn flow_policy(&self) -> &FlowPolicy {
         &self.flow
     }
 
-    /// Returns the values of secret [variables](crate::expr::Variables) in the section `[vars]`, to
-    /// remove them from texts.
+    /// Returns the values of the secret [variables](crate::expr::Variables) in the `[vars]`
+    /// section. Redact them in logs and other texts.
     #[must_use]
     pub const fn secret_variables(&self) -> &Secrets {
         &self.vars.secrets
@@ -423,9 +423,10 @@ impl Config {
         self.layers.composite_layer.clone()
     }
 
-    /// Returns a stack of all layers that the file configures, in their [fixed
-    /// order](crate::stack), except layers that wrap a single backend. If the file has an `[auth]`
-    /// section, the server must authenticate callers itself; see [`take_auth`](Self::take_auth).
+    /// Returns the layers that the file configures, as one stack in a [fixed order](crate::stack).
+    /// The stack does not contain the layers that wrap a single backend. If the file has an
+    /// `[auth]` section, the server must authenticate callers itself; see
+    /// [`take_auth`](Self::take_auth).
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
         self.layers.stack_layer.clone()

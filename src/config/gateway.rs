@@ -84,9 +84,9 @@ struct Shared {
 impl Gateway {
     /// Starts connecting to the backends of a file, and wraps them in the layers of the file.
     ///
-    /// `connect` returns immediately. If a backend cannot be reached, the reason is logged, and the
-    /// connection is retried in the background. To add observers or tracing, call
-    /// [`Config::observer`] or [`Config::trace`] before.
+    /// `connect` returns immediately. If a backend cannot be reached, the gateway logs the reason
+    /// and retries the connection in the background. To add observers or tracing, call
+    /// [`Config::observer`] or [`Config::trace`] on `config` first.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Gateway {
     }
 
     /// Returns a limit on the number of concurrent HTTP sessions and requests. If the configuration
-    /// identifies callers, each caller has a limit as well.
+    /// has an `[auth]` or `[caller]` section, each caller has its own limit as well.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn connection_limit(&self) -> ConnectionLimit {
@@ -147,7 +147,7 @@ impl Gateway {
             .caller_of(move |parts| views.lock().stores()?.caller.account_in(parts))
     }
 
-    /// Adds the capabilities and instructions of the backends to a server description. See
+    /// Adds the capabilities and instructions of the backends to the server description `base`. See
     /// [`View::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
@@ -178,7 +178,7 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error with which a call of the composite would fail for these
+    /// Returns the JSON-RPC error with which a real call of the composite would fail for these
     /// arguments.
     pub async fn preview(
         &self,
@@ -189,8 +189,8 @@ impl Gateway {
     }
 
     /// Returns warnings for operators about settings that do not match the backends' current lists,
-    /// such as an alias of a missing tool. Includes the layers of the file and those of each
-    /// backend. To get the warnings of a [view](Self::view), see [`View::warnings`].
+    /// such as an alias of a missing tool. The warnings are about the layers of the main view and
+    /// of each backend. For the warnings of another [view](Self::view), see [`View::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         [self.main().warnings(), self.backends().warnings()].concat()

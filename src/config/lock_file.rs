@@ -93,7 +93,7 @@ impl Lock {
         lock.map_err(|kind| LockError { file: Some(path.to_owned()), kind })
     }
 
-    /// Reads a lock, a list of approved tool definitions, from the text of a lock file.
+    /// Parses the text of a lock file, which contains a list of approved tool definitions.
     ///
     /// # Errors
     ///

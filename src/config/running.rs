@@ -106,7 +106,8 @@ impl View {
 
     /// Returns an rmcp server for clients of the view. The server's description is `base`, extended
     /// with the capabilities and instructions of the backends. The server notifies clients of
-    /// changes. If the file identifies callers, the server limits the subscriptions of each caller.
+    /// changes. If the file has an `[auth]` or `[caller]` section, the server limits the
+    /// subscriptions of each caller.
     #[must_use]
     pub fn serve(&self, base: ServerConfig) -> ServeService<Reload<Stack<Router>>> {
         let (this, views) = (self.clone(), self.views.clone());
@@ -115,9 +116,9 @@ impl View {
             .caller_of(move |context| views.lock().stores()?.caller.account(context))
     }
 
-    /// Adds the capabilities and instructions of the backends to a server description. If the view
-    /// stores full results, also adds the resources capability, because clients read full results
-    /// as resources. See [`Router::describe`].
+    /// Adds the capabilities and instructions of the backends to the server description `base`. If
+    /// the view stores the full versions of shortened results, also adds the resources capability,
+    /// which clients need to read them. See [`Router::describe`].
     #[must_use]
     pub fn describe(&self, base: ServerConfig) -> ServerConfig {
         let Running { backends, views } = self.views.running();
@@ -127,8 +128,9 @@ impl View {
         description
     }
 
-    /// Returns the channel through which clients of the view are notified of changes. Backends and
-    /// reloads cause such notifications. Updates of resources that the view hides are omitted.
+    /// Returns the channel that notifies clients of the view when tools, prompts or resources
+    /// change, for example after a reload. The channel omits updates of resources that the view
+    /// hides.
     #[must_use]
     pub fn changes(&self) -> Changes {
         let (views, path) = (self.views.clone(), self.path.clone());
@@ -144,7 +146,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error with which a call of the composite would fail for these
+    /// Returns the JSON-RPC error with which a real call of the composite would fail for these
     /// arguments.
     pub async fn preview(
         &self,
@@ -154,8 +156,9 @@ impl View {
         self.views.running().stack(&self.path).preview(composite, arguments).await
     }
 
-    /// Returns warnings for operators about layers of the view that do not match the backends'
-    /// current lists, such as an alias of a missing tool. See [`StackLayer::warnings`].
+    /// Returns warnings for operators about settings of the view that do not match the backends'
+    /// current lists. For example, an alias may rename a tool that does not exist. See
+    /// [`StackLayer::warnings`].
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let Running { views, .. } = self.views.running();
