@@ -19,7 +19,7 @@ pub struct Function {
     pub(super) service: BoxCloneSyncService<FunctionCall, Reply, BoxError>,
 }
 
-/// A tool call that a [`Function`] receives.
+/// A call of a tool, as the [`Function`] that implements the tool receives it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FunctionCall {
@@ -39,8 +39,9 @@ pub struct FunctionCall {
 /// closure returns any [`IntoToolResult`], such as a `Result<String, E>`. Calls can run
 /// concurrently. Dropping a call drops the closure's future.
 ///
-/// The future that the closure returns cannot borrow from the closure. Therefore, an async closure
-/// cannot capture variables. Any other closure must clone its captured values for each call.
+/// The future that the closure returns cannot borrow from the closure. To use captured values,
+/// write a closure that clones them and returns an `async move` block. An async closure works only
+/// if it captures nothing.
 ///
 /// See the [module docs](super) for an example.
 pub fn tool_fn<A, R, F>(

@@ -22,8 +22,7 @@ use crate::{
 ///
 /// A `FunctionsLayer` lists its functions once, in order, at the end of the first page of tools. If
 /// the service has a tool with the same name as a function, the function replaces it: the service's
-/// tool is neither listed nor called. The layer forwards all requests except calls of functions
-/// unchanged.
+/// tool is neither listed nor called. Calls of other tools reach the service unchanged.
 ///
 /// If the service has no tools and rejects `tools/list` as an unknown method, a `FunctionsLayer`
 /// lists only its functions. It also adds the tools capability to the results of `initialize` and
@@ -62,10 +61,9 @@ pub struct FunctionsLayer {
 /// Middleware that adds functions to the tools of the wrapped service. Created by
 /// [`FunctionsLayer`].
 ///
-/// `Functions` is ready when the wrapped service is ready. A function call does not need the
-/// wrapped service, so `Functions` releases the capacity that it has reserved before the function
-/// runs. Otherwise, a function that itself calls a service with a concurrency limit of 1 would wait
-/// forever. Malformed requests are also rejected without the wrapped service.
+/// `Functions` is ready when the wrapped service is ready. The call of a function does not reach
+/// the wrapped service. Before the function runs, `Functions` releases the capacity that the
+/// wrapped service has reserved, such as a slot of a concurrency limit.
 #[derive(Clone, Debug)]
 pub struct Functions<S> {
     functions: ToolSet,

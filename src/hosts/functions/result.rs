@@ -17,7 +17,8 @@ use serde_json::Value;
 /// | `CallToolResult` | unchanged |
 /// | `Result` | for `Ok`, the result of the value; for `Err`, the text of the error, with `isError` |
 ///
-/// The text of a returned error is its `Display` output, without the error's sources.
+/// If a function returns an `Err`, the tool result contains the `Display` output of the error. It
+/// does not contain the error's [sources](std::error::Error::source).
 pub trait IntoToolResult {
     /// Converts the value to a tool result.
     fn into_tool_result(self) -> CallToolResult;

@@ -76,12 +76,13 @@ impl ToolSet {
         if twice.is_empty() { Ok(Self(Arc::new(shared))) } else { Err(DuplicateTools(twice)) }
     }
 
-    /// Returns the definitions of the functions, in order.
+    /// Returns the definitions of all tools, in the order in which the functions were passed to
+    /// [`new`](Self::new).
     pub fn tools(&self) -> impl ExactSizeIterator<Item = &Tool> {
         self.0.functions.iter().map(Function::tool)
     }
 
-    /// Returns `true` if one of the functions has this name.
+    /// Returns `true` if a function has the name `tool`.
     #[must_use]
     pub fn has(&self, tool: &str) -> bool {
         self.0.places.contains_key(tool)

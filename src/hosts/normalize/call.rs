@@ -126,7 +126,8 @@ impl ModelCall {
 // === impl MalformedCall ===
 
 impl MalformedCall {
-    /// Returns the provider's ID of the call, if any.
+    /// Returns the ID that the model provider assigned to the call, such as `call_abc123`. Returns
+    /// `None` if the call has no ID.
     #[must_use]
     pub const fn id(&self) -> Option<&CallId> {
         self.id.as_ref()

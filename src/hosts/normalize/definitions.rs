@@ -10,10 +10,9 @@ impl Provider {
     /// that models use. Send the definitions as `tools` of a request, or include them in the prompt
     /// of a model that writes its calls as text.
     ///
-    /// A tool that is not in `names` keeps its original name. The definitions contain the input
-    /// schemas of the tools. Only a missing `type` or `properties` is added, because OpenAI
-    /// requires both even for a tool without arguments. The definitions are not `strict`, because
-    /// strict definitions only support a subset of JSON Schema.
+    /// A tool that is not in `names` keeps its original name. A definition contains the input
+    /// schema of the tool. If the schema has no `type` or no `properties`, the missing key is
+    /// added, because OpenAI requires both. The key `strict` is not set.
     ///
     /// ```
     /// use mcp_composite::normalize::{Provider, ToolNames};

@@ -55,10 +55,10 @@ pub enum DispatchOrder {
 /// calls still return their results. All calls run in the task that awaits this future. Dropping
 /// the future cancels the running calls and starts no others.
 ///
-/// `dispatch` sends each call to a clone of `service` as soon as the clone is ready. If the service
-/// returns different errors for unknown and forbidden tools, the model sees the difference. A call
-/// fails if its tool requests user input. It also fails if its tool continues as a task; the task
-/// is then canceled.
+/// `dispatch` sends each call to a clone of `service` as soon as the clone is ready. A call fails
+/// if its tool requests user input or continues as a task. In the second case, `dispatch` cancels
+/// the task. The model sees the error that the service returns. To hide a forbidden tool, the
+/// service must return the same error as for an unknown tool.
 ///
 /// See the [module docs](super) for an example.
 pub async fn dispatch<S>(
@@ -219,9 +219,9 @@ impl DispatchOptions {
         self
     }
 
-    /// Sets the context of all calls. The context determines for which caller the calls are made,
-    /// and which budgets are charged. If the calls are executed by a tool while it runs, use
-    /// [`within`](Self::within) instead, which also limits the nesting depth of calls.
+    /// Sets the context of all calls, which determines their caller and the budgets that they are
+    /// charged to. In a tool that executes the calls of a model, use [`within`](Self::within)
+    /// instead, which also limits the nesting depth of calls.
     #[must_use]
     pub fn context(mut self, context: impl Into<Context>) -> Self {
         self.context = context.into();
@@ -231,10 +231,10 @@ impl DispatchOptions {
     /// Executes all calls within the request that has the context `outer`. Use this method in a
     /// tool that prompts a model and executes the model's calls.
     ///
-    /// See [`Request::within`] for the properties that the calls inherit from `outer`. Values that
-    /// are set by [`context`](Self::context) take precedence over inherited values. To end infinite
-    /// recursion, calls that are nested too deep are rejected. This limit does not apply if `outer`
-    /// is only passed to [`context`](Self::context).
+    /// [`Request::within`] lists the properties that the calls inherit from `outer`, such as the
+    /// caller. Values that you set with [`context`](Self::context) take precedence. Calls that are
+    /// nested too deeply are rejected, so that a recursion ends. If you pass `outer` to
+    /// [`context`](Self::context) instead, the nesting depth is not limited.
     ///
     /// ```
     /// use mcp_composite::{

@@ -58,9 +58,9 @@ impl ParseLimits {
         Self { max_depth: if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }, ..self }
     }
 
-    /// Sets the maximum number of calls in one model response. Defaults to 128. All further calls
-    /// are malformed. If the model writes its calls as text, the further calls are reported as a
-    /// single malformed call, because calls in a text need no individual answers.
+    /// Sets the maximum number of calls in one model response. Defaults to 128. Each further call
+    /// is malformed. If the model writes its calls as text, all further calls together are reported
+    /// as one malformed call.
     #[must_use]
     pub const fn max_calls(self, calls: usize) -> Self {
         Self { max_calls: calls, ..self }

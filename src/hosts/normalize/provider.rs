@@ -57,8 +57,9 @@ impl Provider {
     /// and [`Hermes`](Self::Hermes), the output is a JSON string that contains the model's text.
     ///
     /// `calls` returns one item per call, in order. A malformed call is an `Err`, and does not
-    /// affect the other calls. If a call has no ID, an ID is generated. If several calls have the
-    /// same ID, only the first can be executed. See the [module docs](super) for the rules.
+    /// affect the other calls. If a call has no ID, an ID is generated, such as `call_0`. If
+    /// several calls have the same ID, only the first can be executed. The [module docs](super)
+    /// describe all rules.
     ///
     /// # Errors
     ///
@@ -96,12 +97,14 @@ impl Provider {
         Ok(candidate::calls(found, limits))
     }
 
-    /// Finds the tool calls in the text of a model that writes its calls as text.
+    /// Finds the tool calls in the text of a model. Use `calls_in` for [`Lfm`](Self::Lfm) and
+    /// [`Hermes`](Self::Hermes): models of these providers write a call as text, such as
+    /// `<tool_call>{"name": "search"}</tool_call>`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the text is larger than 1 MiB, or if this provider's models do not write
-    /// calls as text.
+    /// Returns an error if the text is larger than 1 MiB, or if the provider is neither
+    /// [`Lfm`](Self::Lfm) nor [`Hermes`](Self::Hermes).
     pub fn calls_in(
         self,
         text: &str,

@@ -21,25 +21,22 @@ use crate::budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Set
 /// A budget store that keeps a single budget in a [`BudgetGuard`] of `rig-compose`.
 ///
 /// A [`BudgetGuard`] counts a single amount, and does not distinguish budgets or callers.
-/// Therefore, create a separate `GuardBudgets` for each budget, and configure each budget to be
-/// shared by all callers. The guard determines the available amount and when it is refilled. The
-/// limit and the refill of the [`Budget`] are ignored.
+/// Therefore, create a separate `GuardBudgets` for each budget, and let all callers share the
+/// budget. The limit and the refill of the [`Budget`] have no effect, because the guard has its
+/// own.
 ///
-/// With a `GuardBudgets`, each tool call reserves an amount in the guard before it runs. When the
-/// call ends, the reservation is adjusted to the actual usage. If the call is dropped, the
-/// reservation is released. The store works around several limitations of guards:
+/// Each tool call reserves an amount in the guard before it runs. When the call ends, the store
+/// adjusts the reservation to the actual usage. The store differs from other budget stores in the
+/// following cases:
 ///
-/// - A guard cannot reserve zero. Therefore, a call of unknown cost reserves one unit, and is
-///   rejected if the guard is exhausted.
-/// - A guard cannot be overdrawn. Therefore, usage beyond the reservation becomes debt. The debt is
-///   paid as soon as the guard has units, and calls are rejected until all debt is paid. While one
-///   call pays the debt, the other calls wait.
-/// - A guard releases amounts asynchronously, but a call is dropped synchronously. Therefore, the
-///   store polls each release once immediately, which is enough for a guard in memory. A release
-///   that is still pending is completed before the next reservation. Pending releases are lost when
-///   the store is dropped.
-/// - If a call is dropped while the guard processes its reservation, the reserved amount may never
-///   be released.
+/// - A call whose cost is zero or unknown reserves one unit. The store rejects it if the guard is
+///   exhausted.
+/// - If a call uses more than it has reserved, the excess becomes debt. The store rejects further
+///   calls until the guard has enough units to pay the debt.
+/// - If a guard releases an amount asynchronously, for example in a remote database, the release
+///   may be delayed until the next call. A delayed release is lost if the store is dropped.
+/// - If a call is dropped while the guard processes its reservation, the amount may never be
+///   released.
 #[derive(Clone)]
 pub struct GuardBudgets(Arc<Shared>);
 

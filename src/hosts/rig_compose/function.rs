@@ -25,9 +25,9 @@ pub fn function(tool: Arc<dyn RigTool>) -> Function {
 /// Creates [`Function`]s, which composites and clients can call, from all visible tools in a
 /// registry, sorted by name.
 ///
-/// Each call of a created function looks up its tool in the registry, so a tool that was later
-/// registered under the same name is called instead. If the registry does not authorize a tool,
-/// calls are rejected like calls of an unknown tool.
+/// Each call of a created function looks up its tool in the registry by name. If another tool was
+/// registered under this name in the meantime, the function calls the new tool. If the registry
+/// does not authorize a tool, its calls are rejected like calls of an unknown tool.
 #[must_use]
 pub fn functions(registry: &ToolRegistry) -> Vec<Function> {
     let function = |schema| {

@@ -108,10 +108,11 @@ tokio::task_local! {
 }
 
 /// Runs `work` as part of the request that has the context `context`. If `work` calls [tools] of
-/// this crate, these calls are made within the request, except calls in spawned tasks.
+/// this crate, the calls are made within the request, for example for the same caller. This does
+/// not apply to calls in spawned tasks.
 ///
-/// Use `within` in a function that runs a `rig-compose` agent, and in a `rig-compose` tool that
-/// runs an agent in a separate task.
+/// Use `within` in a [`Function`](crate::functions::Function) that runs a `rig-compose` agent. Also
+/// use it in a `rig-compose` tool that runs an agent in a separate task.
 pub async fn within<F: Future>(context: Context, work: F) -> F::Output {
     REQUEST.scope(context, work).await
 }

@@ -24,7 +24,7 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The member of a converted result that contains the notices about why the result is incomplete.
+/// The key under which a converted tool result lists the reasons why the result is incomplete.
 ///
 /// The value of `_notes` is an array of strings. It is only present if a layer of this crate has
 /// [truncated](SHORTENED) the result, or if a [limit](LIMIT) has ended the run.
@@ -42,8 +42,8 @@ struct Size<'b>(&'b str);
 
 /// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
-/// Each invocation of a created tool calls the service. A call within a
-/// [request](super#tools-of-theirs) is made for the caller of that request. Any other call has no
+/// Each invocation of a created tool calls the service. If it belongs to a
+/// [request](super#tools-of-theirs), it is made for the caller of the request. Otherwise, it has no
 /// caller. Tools that the service lists later are not included. If two tools have the same name,
 /// the first one is used. See the [module docs](super#tools-of-ours) for the conversion of results.
 ///
@@ -57,9 +57,9 @@ where
     tools_as(service, Context::default()).await
 }
 
-/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools for the caller of
-/// `context`, and with its cancellation token. If a tool is called within a request, the context of
-/// the request is used instead.
+/// Creates `rig-compose` tools like [`tools`], but lists and calls the tools with the caller and
+/// the cancellation token of `context`. A call that belongs to a request uses the context of the
+/// request instead.
 ///
 /// # Errors
 ///
