@@ -277,9 +277,9 @@ impl FilterLayer {
     /// Returns warnings for the operator about patterns that match no item. Such a pattern often
     /// contains a typing error.
     ///
-    /// A [`FilterLayer`] checks its patterns when it has seen a complete, non-empty list of items,
-    /// from the first page to the last. It checks the patterns for each kind of item once. It logs
-    /// each warning once, and keeps at most 1000 warnings.
+    /// A [`FilterLayer`] checks the patterns for tools, prompts and resources once each, when it
+    /// has first received a complete list of the items that is not empty. It logs each warning
+    /// once, and keeps at most 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.list()

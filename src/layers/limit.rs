@@ -96,8 +96,8 @@ impl LimitLayer {
     }
 
     /// Sets the maximum nesting depth of the arrays and objects in a request. Defaults to no limit.
-    /// If this limit or a size limit is set, requests with more than 128 levels are rejected, even
-    /// if `levels` is greater.
+    /// The effective limit is at most 128 levels, even if `levels` is greater. It is 128 levels if
+    /// you set only a size limit.
     #[must_use]
     pub const fn max_depth(self, levels: usize) -> Self {
         Self(self.0.max_depth(levels))

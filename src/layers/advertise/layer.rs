@@ -12,15 +12,16 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Middleware that controls which tools of the wrapped service clients see. Created by
-/// [`AdvertiseLayer`]. `Advertise` is ready when the wrapped service is ready.
+/// Middleware that hides tools of the wrapped service from clients, or replaces the list of tools
+/// by a search tool. Created by [`AdvertiseLayer`]. `Advertise` is ready when the wrapped service
+/// is ready.
 pub type Advertise<S> = Informed<AdvertiseRule, S>;
 
-/// A layer that controls which tools clients see, and whether they see a list of tools or a search
-/// tool.
+/// A layer that selects the tools that clients see. Clients see the tools in the list of tools, or
+/// find them with a search tool.
 ///
-/// A new `AdvertiseLayer` advertises all tools in the list of tools, and so changes nothing. The
-/// [module docs](crate::advertise) describe the search tool, and contain an example.
+/// A new `AdvertiseLayer` changes nothing: clients see all tools in the list of tools. The [module
+/// docs](crate::advertise) describe the search tool, and contain an example.
 #[derive(Clone)]
 pub struct AdvertiseLayer {
     policy: Arc<Policy>,
@@ -37,7 +38,7 @@ impl AdvertiseLayer {
     }
 
     /// Sets which tools are advertised, that is, which tools clients see. The patterns match the
-    /// names that clients see. Defaults to all tools.
+    /// names by which the wrapped service lists the tools. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
@@ -46,9 +47,9 @@ impl AdvertiseLayer {
         self
     }
 
-    /// Adds the names of composite tools, which call other tools. Composite tools are advertised
-    /// even if the [patterns](Self::tools) do not select them, unless a pattern denies the exact
-    /// name of the composite tool. Defaults to no names.
+    /// Adds the names of composite tools. A composite tool is advertised even if the
+    /// [patterns](Self::tools) do not select it, unless a pattern denies its exact name. Defaults
+    /// to no names.
     #[must_use]
     pub fn composites<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         Arc::make_mut(&mut self.policy).composites.extend(names.into_iter().map(Into::into));
@@ -75,10 +76,10 @@ impl AdvertiseLayer {
     /// returns warnings about tools that clients cannot call because they are named `search_tools`
     /// or `call_tool`.
     ///
-    /// An `AdvertiseLayer` checks its patterns once, against the first non-empty list of tools that
-    /// it has seen completely. In search mode, it looks for tools with reserved names whenever it
-    /// lists the tools. It logs each warning once. The method returns at most 1000 warnings,
-    /// including warnings whose cause has been resolved.
+    /// An `AdvertiseLayer` checks the patterns once, when it has first received a complete list of
+    /// tools that is not empty. In search mode, it checks the names of the tools whenever it lists
+    /// them. The method returns at most 1000 warnings, including warnings whose cause has been
+    /// resolved. Each warning is also logged once.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.policy.warnings.list()

@@ -106,7 +106,7 @@ impl ToolAlias {
     /// changed.
     ///
     /// Set only annotations that are true for the tool, because the alias layer does not verify
-    /// them. Layers above rely on the annotations: for example, a composite tool derives its own
+    /// them. Other layers rely on annotations: for example, a composite tool derives its own
     /// annotations from those of the tools that it calls.
     pub fn annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = Some(annotations);

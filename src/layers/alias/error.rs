@@ -135,9 +135,9 @@ impl AliasError {
         self.index
     }
 
-    /// Returns the keys that lead to the invalid property in the alias, for example `["name"]`, or
-    /// `["arguments", "q", "rename"]`. If the name of the item on the server is invalid, returns
-    /// `["original"]`.
+    /// Returns the path of the invalid property in the alias, for example `["name"]`, or
+    /// `["arguments", "q", "rename"]` for the new name of the argument `q`. Returns `["original"]`
+    /// if the name of the item on the server is invalid.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.keys

@@ -76,12 +76,13 @@ impl AliasLayer {
         Self::default()
     }
 
-    /// Sets a separator that is allowed in tool names, such as the `/` in `github/search`. MCP does
-    /// not allow some separators, so the layer rejects an alias such as `github/search` without
-    /// this setting. Use the separator of the [`Router`](crate::adapter::Router) below this layer.
+    /// Sets a separator that is allowed in the names of tools, such as `/` in `github/search`.
+    /// Without a separator, the layer rejects an alias whose name contains `/`, because MCP does
+    /// not allow this character. Use the separator of the [`Router`](crate::adapter::Router) below
+    /// this layer.
     ///
     /// Call `separator` before [`tools`](Self::tools), which checks the names. A separator consists
-    /// of 1 to 8 visible ASCII characters. The layer ignores any other separator. Defaults to no
+    /// of 1 to 8 visible ASCII characters. Any other separator has no effect. Defaults to no
     /// separator.
     #[must_use]
     pub fn separator(mut self, separator: impl Into<String>) -> Self {
@@ -93,11 +94,14 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if any alias is invalid. An alias for a tool is invalid if its name is
-    /// blank or illegal, or if an earlier alias is for the same tool or has the same name. An alias
-    /// for an argument is invalid if its name is blank, or if an earlier alias is for the same
-    /// argument or has the same name. It is also invalid if it hides the argument and sets a
-    /// property that has no effect on hidden arguments.
+    /// Returns all errors if any alias is invalid. An alias is invalid in the following cases:
+    ///
+    /// - Its name is blank, or is not a legal tool name in MCP.
+    /// - An earlier alias is for the same tool, or has the same name.
+    /// - It renames an argument to a blank name.
+    /// - It has two aliases for the same argument, or renames two arguments to the same name.
+    /// - It hides an argument, and also sets a property that has no effect on hidden arguments,
+    ///   such as a new name.
     pub fn tools(
         mut self,
         aliases: impl IntoIterator<Item = ToolAlias>,
@@ -131,9 +135,12 @@ impl AliasLayer {
     ///
     /// # Errors
     ///
-    /// Returns all errors if any alias is invalid. An alias for a resource is invalid if its URI is
-    /// blank, or if an earlier alias is for the same resource or has the same URI. An alias for a
-    /// URI template is also invalid if it changes more than the prefix before the first `{`.
+    /// Returns all errors if any alias is invalid. An alias is invalid in the following cases:
+    ///
+    /// - Its URI is blank.
+    /// - An earlier alias is for the same resource, or has the same URI.
+    /// - It changes a URI template after the first `{`. For example, an alias for `db://{table}`
+    ///   can have the URI `shop://{table}`, but not `db://{name}`.
     pub fn resources(
         mut self,
         aliases: impl IntoIterator<Item = ResourceAlias>,
@@ -146,8 +153,7 @@ impl AliasLayer {
     }
 
     /// Sets a description of the server below this layer, for example ``backend `github` ``.
-    /// [Warnings](Self::warnings) contain it, so that operators know which server's items have the
-    /// aliases.
+    /// [Warnings](Self::warnings) contain the description, so that operators can find the aliases.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
@@ -156,12 +162,16 @@ impl AliasLayer {
 
     /// Returns warnings for the operator about aliases that do not match the server's items.
     ///
-    /// An `AliasLayer` warns in four cases: the tool, prompt, resource or argument of an alias does
-    /// not exist; an alias has the name of another item; no tool call can set a required argument;
-    /// or the default of an argument does not match the input schema of the tool. It looks for
-    /// missing items once, in the first non-empty list that it has read completely. It checks the
-    /// other conditions whenever a client lists items. It logs each warning once, and keeps at most
-    /// 1000 warnings.
+    /// An `AliasLayer` warns about the following mistakes:
+    ///
+    /// - The tool, prompt, resource or argument of an alias does not exist.
+    /// - An alias has the name of another item.
+    /// - A call cannot set a required argument, for example because an alias hides it and sets no
+    ///   default.
+    /// - The default of an argument does not match the input schema of the tool.
+    ///
+    /// The layer finds mistakes when it receives a list of items. It logs each warning once, and
+    /// keeps at most 1000 warnings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.0.warnings.list()
@@ -170,9 +180,9 @@ impl AliasLayer {
     /// Translates a server's name to the client's name. Returns the name in the alias for the item
     /// `original`, or `original` itself if the item has no alias.
     ///
-    /// `name_of` returns `None` if clients cannot request the item `original`, because an alias for
-    /// a different item uses its name. It does not translate URIs that match a URI template with an
-    /// alias.
+    /// `name_of` returns `None` if an alias gives the name `original` to a different item. Clients
+    /// then cannot request the item `original`. Resource URIs that only match an aliased URI
+    /// template are returned unchanged.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -192,9 +202,10 @@ impl AliasLayer {
     /// Translates a client's name to the server's name. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// If no alias has the name, returns it unchanged. If an alias replaces the name, returns
-    /// `None`: clients of a tool `query` that was renamed to `search` must call `search`. URIs are
-    /// looked up as written, so a URI that an aliased URI template would match is not translated.
+    /// If no alias renames the item `name`, `original_of` returns `name` unchanged. If an alias
+    /// renames it, `original_of` returns `None`: if an alias renames the tool `query` to `search`,
+    /// clients cannot call `query`. Resource URIs that only match an aliased URI template are
+    /// returned unchanged.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {
@@ -224,12 +235,12 @@ impl AliasLayer {
         changes.for_listeners(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a handle to `changes`, a channel for change notifications, for the server below this
-    /// layer. When the server reports an updated resource to this handle, the layer translates the
-    /// URI of the resource, so that all listeners receive the URI that clients know.
+    /// Returns a channel for the server below this layer, which forwards all notifications to
+    /// `changes`. When the server reports an updated resource, the returned channel replaces the
+    /// URI of the resource by the URI that clients know.
     ///
-    /// Use `changes_below` instead of [`changes`](Self::changes) if `changes` also receives reports
-    /// from servers that are not below this layer. Pass the returned handle to the
+    /// Use `changes_below` instead of [`changes`](Self::changes) if other servers, which are not
+    /// below this layer, also report to `changes`. Pass the returned channel to the
     /// [`RemoteService`](crate::adapter::RemoteService) below this layer.
     #[must_use]
     pub fn changes_below(&self, changes: &Changes) -> Changes {

@@ -178,10 +178,9 @@ impl Budget {
     /// Sets the maximum amount that a single call is charged, even if the server reports a higher
     /// cost.
     ///
-    /// The maximum charge for one call defaults to the limit of the budget. If the budget has a
-    /// [refill](Self::refill), `units` also bounds its debt: the total spent amount never exceeds
-    /// the larger of `units` and the limit. The budget therefore always recovers in foreseeable
-    /// time.
+    /// Defaults to the limit of the budget. If the budget has a [refill](Self::refill), `units`
+    /// also bounds the total amount that the budget counts as spent: it never exceeds the larger of
+    /// `units` and the limit.
     #[must_use]
     pub const fn max_per_call(mut self, units: u64) -> Self {
         self.max_per_call = Some(units);
@@ -201,9 +200,8 @@ impl Budget {
     /// Returns the maximum total amount that a budget with a [refill](Self::refill) counts as
     /// spent. This is the limit or the maximum charge of a single call, whichever is larger.
     ///
-    /// If concurrent calls spend more than `most_spent`, stores ignore the excess. Otherwise, many
-    /// concurrent calls could exhaust the budget for a long time, because refills would have to
-    /// make up for all of them.
+    /// If concurrent calls spend more than `most_spent`, the budget does not count the excess. This
+    /// limits the time that refills need to make up for the calls.
     #[must_use]
     pub const fn most_spent(&self) -> u64 {
         let most_per_call = self.most_per_call();

@@ -38,12 +38,11 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// All clones of a `MemoryBudgets` share the balances. To share balances between layers, give each
 /// layer a clone as its [store](super::BudgetLayer::store).
 ///
-/// For each budget, a `MemoryBudgets` keeps one balance per caller. It evicts a caller that has no
-/// running call and whose balance is full again. Without a refill, a balance never becomes full
-/// again after a charge, so the caller is kept for the lifetime of the process. To bound memory
-/// usage, the store [limits](Self::max_callers) the number of callers per budget, and rejects calls
-/// from further callers. It does not evict other callers to make room, because an attacker with
-/// forged identities could use this to reset balances.
+/// For each budget per caller, a `MemoryBudgets` keeps the balances of at most
+/// [`max_callers`](Self::max_callers) callers. It denies the calls of further callers. The store
+/// removes the balance of a caller when the balance is full again and no call of the caller is
+/// running. If the budget has no refill, a charged balance never becomes full again, and so it is
+/// never removed.
 ///
 /// # Examples
 ///

@@ -138,8 +138,9 @@ pub mod future {
 
 /// A layer that charges tool calls to budgets. Rejects a call if a budget has too little left.
 ///
-/// A new `BudgetLayer` has no budgets and forwards all requests. Even then, it counts the cost of
-/// each tool call in a composite's run toward the run's cost limit.
+/// A new `BudgetLayer` has no budgets and forwards all requests. In the run of a composite, it
+/// still counts the cost of each tool call toward the [cost
+/// limit](crate::composite::CompositeTool::max_cost) of the run.
 ///
 /// All clones of a `BudgetLayer`, and all services created by them, share the balances of the
 /// budgets.

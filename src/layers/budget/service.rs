@@ -19,9 +19,9 @@ use crate::{
 /// Middleware that charges tool calls to budgets before it forwards them to the wrapped service.
 /// Created by [`BudgetLayer`](super::BudgetLayer).
 ///
-/// `Budgeted` is ready when the wrapped service is ready. If a tool call must wait for a budget
-/// store, the response future holds the ready service until the store replies. If the store rejects
-/// the call, the future drops the ready service, which releases the capacity that it had reserved.
+/// `Budgeted` is ready when the wrapped service is ready. While a tool call waits for a budget
+/// store, it occupies the capacity that the wrapped service has reserved for it, such as a slot of
+/// a concurrency limit. If the store rejects the call, `Budgeted` releases the capacity.
 #[derive(Clone)]
 pub struct Budgeted<S> {
     /// The settings and the opened budgets. `None` if the layer has no budgets and no costs.

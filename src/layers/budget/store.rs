@@ -8,8 +8,7 @@ use tower::BoxError;
 use super::{definition::Budget, reservation::Reservation};
 
 /// A store for the balances of global budgets and budgets per caller. Implement this trait to share
-/// budgets between processes, for example in a database. The balances of budgets per run are not in
-/// the store.
+/// budgets between processes, for example in a database. Budgets per run do not use the store.
 ///
 /// A `BudgetStore` keeps a balance for each pair of budget name and caller. A
 /// [`BudgetLayer`](super::BudgetLayer) reserves an amount before each tool call, and settles the

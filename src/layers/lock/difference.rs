@@ -10,10 +10,10 @@ use crate::warnings::sanitize::Sanitized;
 /// A tool whose definition differs between two locks, such as the approved lock and the current
 /// state.
 ///
-/// The `Display` output contains each value that differs, with its path, the approved version after
-/// `-`, and the current version after `+`. Invisible and control characters are escaped, so that
-/// changes cannot be hidden in them. If the two versions differ in non-ASCII characters, all
-/// non-ASCII characters are escaped.
+/// The `Display` output contains each value that differs: its path, its version in the first lock
+/// after `-`, and its version in the second lock after `+`. Invisible and control characters are
+/// escaped, so that they cannot hide a change. If the two versions differ in a non-ASCII character,
+/// such as a Cyrillic letter, all non-ASCII characters are escaped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     backend: String,

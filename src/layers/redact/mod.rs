@@ -180,8 +180,8 @@ impl Redaction {
     }
 
     /// Keeps the [parts of a result](self#other-parts-of-the-result) that pointers cannot select,
-    /// such as texts that are not JSON. By default, these parts are redacted, too. Call this method
-    /// only if they never repeat redacted values.
+    /// such as texts that are not JSON. By default, the layer redacts these parts as well. Call
+    /// this method only if the parts never contain redacted values.
     ///
     /// `keep_texts` also keeps `_meta` and annotations such as `lastModified`, unless the redaction
     /// was created with [`only`](Self::only), which removes them.

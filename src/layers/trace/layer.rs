@@ -34,9 +34,8 @@ impl TraceLayer {
     }
 
     /// Sets how trace contexts are propagated: from incoming requests to spans, and from spans to
-    /// the requests that backends receive. If a request is a call of a composite, each call of one
-    /// of its tools carries a trace context as well, and so does each call that a tool makes while
-    /// it runs.
+    /// the requests that backends receive. This includes the requests that composites and other
+    /// tools send while they run.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate + 'static) -> Self {
         self.tracing.propagate = Some(Arc::new(propagate));
@@ -70,9 +69,9 @@ impl TraceLayer {
     /// another URL path, such as `/team-a`, with its own layers and composites. Spans, metrics and
     /// [events](crate::observe::Event::view) contain the name. Defaults to no name.
     ///
-    /// Use only a small number of view names, because each name is a value of a metric label. For
-    /// the views of a configuration file, [`Config::trace`](crate::config::Config::trace) sets the
-    /// path of the view as its name.
+    /// Use only a small number of different names, because each name is a value of a metric label.
+    /// In the views of a configuration file, [`Config::trace`](crate::config::Config::trace) sets
+    /// the name to the path of the view.
     #[must_use]
     pub fn view(mut self, name: impl Into<Arc<str>>) -> Self {
         self.tracing.view = Some(name.into());

@@ -12,14 +12,14 @@ use super::{Propagate, TraceContext};
 /// Propagates the trace contexts of spans that `tracing-opentelemetry` records. Backends then
 /// receive the IDs of the spans that are exported.
 ///
-/// With `OpenTelemetry`, the span of a request becomes a child of the remote span in the request's
-/// trace context. If a local span is active, such as the span of an HTTP request, the new span also
-/// gets a link to it, as the OpenTelemetry conventions specify. If a span is not recorded, backends
-/// receive the trace context of its closest recorded ancestor instead, which may be a span of the
-/// caller. Backends therefore never receive the ID of a span that is not exported.
+/// With `OpenTelemetry`, the trace context of a request determines the parent of the request's
+/// span. If a local span is active, such as the span of an HTTP request, the new span has a link to
+/// it. If a span is not recorded, backends receive the trace context of its closest recorded
+/// ancestor, which may be a span of the caller. So backends only receive IDs of spans that are
+/// exported.
 ///
-/// `OpenTelemetry` does not use the propagators of the `opentelemetry` crate, because MCP defines
-/// only a single format for trace contexts.
+/// `OpenTelemetry` always uses the W3C Trace Context format, which MCP uses. It ignores the
+/// propagators of the `opentelemetry` crate.
 ///
 /// # Examples
 ///

@@ -200,9 +200,9 @@ impl TruncateLayer {
     /// request, or `None` if the caller is anonymous. A stored result can be read only by the
     /// caller whose tool call created it.
     ///
-    /// Callers for which the function returns `None` can read each other's results. Without a
-    /// function, all callers can. In both cases, a caller can read a result only if it knows the
-    /// URI of the result, and URIs cannot be guessed.
+    /// Callers for which the function returns `None` can read each other's results. If no function
+    /// is set, all callers can. A caller can only read a result if it knows the URI of the result,
+    /// which cannot be guessed.
     #[must_use]
     pub fn caller<F>(mut self, caller: F) -> Self
     where
@@ -215,8 +215,9 @@ impl TruncateLayer {
     /// Adds the resources capability to `capabilities`. Does nothing if the layer does not
     /// [store](Self::keep) full results.
     ///
-    /// Call `declare` if the server's capabilities do not pass through the layer, for example
-    /// because a [`ServeService`](crate::adapter::ServeService) has its own server description.
+    /// Call `declare` on the capabilities of a server description that you pass to a
+    /// [`ServeService`](crate::adapter::ServeService). If the wrapped service reports its
+    /// capabilities itself, the layer adds the capability to its replies.
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         if self.0.store.is_some() {
             stored_results::declare(capabilities);

@@ -33,10 +33,10 @@ use crate::{
 /// Middleware that shortens the tool results of the wrapped service. Created by
 /// [`TruncateLayer`](super::TruncateLayer).
 ///
-/// `Truncate` is ready when the wrapped service is ready, and calls the ready instance rather than
-/// a clone. If a request reads the stored full version of a shortened result, `Truncate` answers it
-/// without calling the wrapped service, and releases the capacity that the wrapped service had
-/// reserved for the request.
+/// `Truncate` is ready when the wrapped service is ready. If a request reads the stored full
+/// version of a shortened result, `Truncate` replies without calling the wrapped service. It then
+/// releases the capacity that the wrapped service has reserved, such as a slot of a concurrency
+/// limit.
 pub struct Truncate<S> {
     settings: Arc<Settings>,
     inner: S,
