@@ -91,8 +91,8 @@ pub struct Tools {
     bytes: usize,
 }
 
-/// The content of a [catalog](crate::catalog): the tools of a service, and the data of type `D`
-/// that a rule derives from them.
+/// The content of a [catalog](crate::catalog): the tools of a service, and data of type `D` that a
+/// rule has derived from the tools.
 #[derive(Debug)]
 pub struct Known<D> {
     tools: Tools,
@@ -241,10 +241,10 @@ macro_rules! catalog_setters {
             /// key from the context of a request, for example from the name of the caller. Use this
             /// if the server offers different tools to different callers.
             ///
-            /// The layer lists the tools for a key in the context of the first request with this
-            /// key. Requests for which `key` returns `None` share one list, which the layer
-            /// requests in an empty context. The layer caches the lists of the 1000 most recently
-            /// used keys, or of fewer keys if their tools exceed 256 MiB.
+            /// Requests with the same key share one list of tools, which the layer requests in the
+            /// context of the first of these requests. Requests for which `key` returns `None`
+            /// share a list that the layer requests in an empty context. The layer caches the lists
+            /// of the 1000 most recently used keys, or of fewer keys if their tools exceed 256 MiB.
             #[must_use]
             pub fn vary_by<F>(mut self, key: F) -> Self
             where
@@ -351,9 +351,9 @@ impl Tools {
         self.tools.iter()
     }
 
-    /// Iterates over the tools that [`get`](Self::get) does not return, because an earlier tool in
-    /// the list has the same name but a different definition. For such a name, the server decides
-    /// which of its tools a call reaches.
+    /// Iterates over the tools that [`get`](Self::get) does not return. Such a tool has the same
+    /// name as an earlier tool in the list, but a different definition. The server decides which of
+    /// these tools a call reaches.
     pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
         self.shadowed.iter()
     }

@@ -36,9 +36,9 @@ use self::updates::Hub;
 pub use self::updates::Updates;
 pub(crate) use self::updates::{Renamed, Wanted};
 
-/// A counter of changes, for example of a server's tools. A layer that caches the tools stores the
-/// value of the counter with them, and discards them when the counter has been incremented.
-/// Incrementing the counter is called *bumping* the epoch.
+/// A counter of changes, for example of a server's tools. A layer that caches the tools remembers
+/// the value of the counter, and discards the tools when the value has changed. To *bump* an epoch
+/// is to increment its counter.
 ///
 /// All clones of an `Epoch` share the counter. Pass a clone to each layer that caches tools, and
 /// call [`bump`](Self::bump) on another clone when the tools have changed.
@@ -85,12 +85,12 @@ struct Kinds {
 // === impl Epoch ===
 
 impl Epoch {
-    /// Increments the counter. All state that was cached under an earlier value becomes invalid.
+    /// Increments the counter. Layers then discard the data that they cached before.
     pub fn bump(&self) {
         self.0.send_modify(|count| *count += 1);
     }
 
-    /// Returns a receiver that waits until the epoch is bumped after this call.
+    /// Returns a receiver that waits until the epoch is bumped. Bumps before this call are ignored.
     #[must_use]
     pub fn watch(&self) -> Bumps {
         Bumps(self.0.subscribe())
@@ -104,12 +104,12 @@ impl Epoch {
 // === impl Bumps ===
 
 impl Bumps {
-    /// Waits until the epoch is bumped. Returns immediately if it was bumped after the previous
-    /// call of this method or, before the first call, after the receiver was created. Several bumps
-    /// are reported only once.
+    /// Waits until the epoch is bumped. Returns immediately if the epoch was bumped since the
+    /// previous call of `bumped` or, before the first call, since the receiver was created. Several
+    /// bumps in this time count as one.
     ///
-    /// If all clones of the [`Epoch`] have been dropped, no more bumps can occur. `bumped` then
-    /// returns if it has not yet reported the last bump. Otherwise, it waits forever.
+    /// If all clones of the [`Epoch`] have been dropped, `bumped` waits forever, unless there is a
+    /// bump that it has not reported yet.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
@@ -143,8 +143,8 @@ impl Changes {
 
     /// Reports to all receivers that the content of a resource has changed.
     ///
-    /// Each receiver ([`Updates`]) queues a URI at most once. While a URI is queued, reporting it
-    /// again has no effect on this receiver.
+    /// A receiver ([`Updates`]) that has not yet delivered an earlier report of the same URI
+    /// delivers both reports as one.
     pub fn resource_updated(&self, uri: impl Into<Arc<str>>) {
         let uri = uri.into();
         match &self.renamed_for_reporters {

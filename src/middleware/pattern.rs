@@ -181,8 +181,8 @@ impl Patterns {
         self.0.exact.contains(name) || self.0.others.is_match(name)
     }
 
-    /// Returns `true` if the name is written exactly like one of the patterns, unless this pattern
-    /// is a regular expression.
+    /// Returns `true` if the set contains a pattern that is exactly the text `name`. Regular
+    /// expressions are not compared with `name`.
     #[must_use]
     pub fn has_text(&self, name: &str) -> bool {
         self.0.exact.contains(name)
@@ -330,8 +330,8 @@ impl Selection {
         Ok(self)
     }
 
-    /// Returns `true` if the name is selected: the deny list does not match it, and the allow list
-    /// does. Without an allow list, it is enough that the deny list does not match.
+    /// Returns `true` if the name is selected: it matches the allow list and does not match the
+    /// deny list. If there is no allow list, all names match it.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         self.allow.as_ref().is_none_or(|allow| allow.matches(name))

@@ -152,8 +152,8 @@ impl<S> Reloader<S> {
     /// Replaces the inner service. Callers that become ready after this call use the new service.
     ///
     /// Layers in front of the [`Reload`] may have cached the tools of the earlier service in
-    /// [catalogs](crate::catalog), which `replace` does not update. To invalidate the catalogs,
-    /// bump the [`Epoch`](crate::changes::Epoch)s of these layers.
+    /// [catalogs](crate::catalog). After calling `replace`, bump the
+    /// [`Epoch`](crate::changes::Epoch)s of these layers, so that they discard the tools.
     pub fn replace(&self, service: S) {
         self.0.send_replace(Arc::new(Mutex::new(service)));
     }

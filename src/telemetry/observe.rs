@@ -138,7 +138,8 @@ pub struct Event<'e> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
 
-/// The branch of an outer run, such as a step, that called a composite and so started a nested run.
+/// The branch, such as a step, that called a composite from within another run. The run of the
+/// called composite is nested in this outer run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parent<'e> {
@@ -148,9 +149,9 @@ pub struct Parent<'e> {
     pub branch: Branch<'e>,
 }
 
-/// A branch of a run: a target of a fan-out, race or fallback, a step, or a loop element, which is
-/// one iteration of a loop step. The `Display` output is `step` for a target or step with this ID,
-/// and `step[3]` for the loop element with the index 3.
+/// A branch of a run: a target of a fan-out, race or fallback, a step, or one iteration of a loop
+/// step. The `Display` output is the ID of the target or step, such as `search`. For the iteration
+/// of a loop step, it also contains the index, such as `search[3]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branch<'e> {

@@ -96,7 +96,8 @@ impl AliasLayer {
     ///
     /// Returns all errors if any alias is invalid. An alias is invalid in the following cases:
     ///
-    /// - Its name is blank, or is not a legal tool name in MCP.
+    /// - Its name is blank or illegal. A legal name has 1 to 128 ASCII letters, digits, `_`, `-`,
+    ///   `.` and [separators](Self::separator).
     /// - An earlier alias is for the same tool, or has the same name.
     /// - It renames an argument to a blank name.
     /// - It has two aliases for the same argument, or renames two arguments to the same name.

@@ -38,11 +38,11 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// All clones of a `MemoryBudgets` share the balances. To share balances between layers, give each
 /// layer a clone as its [store](super::BudgetLayer::store).
 ///
-/// For each budget per caller, a `MemoryBudgets` keeps the balances of at most
-/// [`max_callers`](Self::max_callers) callers. It denies the calls of further callers. The store
-/// removes the balance of a caller when the balance is full again and no call of the caller is
-/// running. If the budget has no refill, a charged balance never becomes full again, and so it is
-/// never removed.
+/// For each budget [per caller](super::Per::Caller), a `MemoryBudgets` keeps the balances of at
+/// most [`max_callers`](Self::max_callers) callers. It denies the calls of further callers. The
+/// store removes the balance of a caller when the balance is full again and no call of the caller
+/// is running. If the budget has no refill, a charged balance never becomes full again, and so it
+/// is never removed.
 ///
 /// # Examples
 ///

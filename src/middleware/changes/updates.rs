@@ -80,9 +80,9 @@ impl Updates {
     ///
     /// # Errors
     ///
-    /// Returns [`RecvError::Lagged`] if updates were dropped because too many URIs were queued.
-    /// Returns [`RecvError::Closed`] if the queue is empty and all [`Changes`](super::Changes) that
-    /// share the channel were dropped, because no more updates can arrive then.
+    /// Returns [`RecvError::Lagged`] if the receiver was too slow, so that updates were dropped.
+    /// Returns [`RecvError::Closed`] if the queue is empty and all clones of the
+    /// [`Changes`](super::Changes) were dropped.
     pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
         loop {
             if let Some(next) = self.inbox.pending().pop() {

@@ -18,19 +18,18 @@ use crate::{
 
 /// Creates a layer that runs an async hook around each tool call (`tools/call`).
 ///
-/// The hook can wait, for example for an approval or a remote policy service, which a
-/// [rule](super::Intercept) cannot. It can forward the call with [`Next::run`], unchanged or
-/// rewritten, and then inspect the reply. It can also reply itself, for example to reject the call.
-/// Requests other than `tools/call` bypass the hook.
+/// Unlike a [rule](super::Intercept), the hook can wait, for example for an approval. It can
+/// forward the call with [`Next::run`], unchanged or rewritten, and then inspect the reply. It can
+/// also reply itself, for example to reject the call. Requests other than `tools/call` bypass the
+/// hook.
 ///
-/// While the hook waits, it owns an inner service that is ready for this call. If there is a
-/// `ConcurrencyLimit` behind this layer, for example, a call that waits for an approval occupies
-/// one of its slots. Dropping [`Next`] without running it releases the slot. Dropping the response
-/// future drops the hook and cancels its call.
+/// While the hook waits, the call occupies the capacity that the inner service has reserved for it,
+/// such as a slot of a `ConcurrencyLimit`. To release the capacity, drop [`Next`] without running
+/// it. Dropping the response future drops the hook and cancels its call.
 ///
-/// `hook` is either a closure whose future does not borrow from the closure, or an async closure
-/// without captures. If the future needs captured values, clone them inside the closure for each
-/// call.
+/// The future that `hook` returns cannot borrow from the closure. To use captured values, write a
+/// closure that clones them and returns an `async move` block. An async closure works only if it
+/// captures nothing.
 ///
 /// # Errors
 ///

@@ -34,11 +34,11 @@ use crate::{
 /// If a rule takes longer than this duration, the response future yields to other tasks.
 const LONG: Duration = Duration::from_millis(1);
 
-/// A rule that inspects or rewrites requests and replies, based on the tools of the service behind
-/// it.
+/// A rule that inspects or rewrites requests and replies, and that depends on the tools of the
+/// service behind it. For example, a rule can depend on the annotations of the called tool.
 ///
-/// For each request, an `InterceptInformed` declares which tools it [needs](Self::needs) to know.
-/// For a request that needs no tools, it works like an [`Intercept`].
+/// For each request, the method [`needs`](Self::needs) returns the tools that the rule must know.
+/// If a request needs no tools, an `InterceptInformed` works like an [`Intercept`].
 ///
 /// # Examples
 ///
@@ -166,24 +166,20 @@ pub trait InterceptInformed: Clone {
     }
 }
 
-/// A service that applies the rule `I` to the requests and replies of the inner service `S`, and
-/// that lists the tools of `S` for the rule.
+/// A service that applies the rule `I` to the requests and replies of the inner service `S`. It
+/// lists the tools of `S` for the rule, and caches them.
 ///
-/// An `Informed` is ready when `S` is ready. It forwards each request to the instance of `S` that
-/// has become ready.
+/// An `Informed` is ready when `S` is ready.
 ///
-/// If the rule needs tools that are not cached, an `Informed` first lists them by calling `S`. If
-/// `S` accepts only one request at a time, keeping another instance of `S` ready in the meantime
-/// would cause a deadlock. The `Informed` therefore releases its ready instance before it lists the
-/// tools, and then waits until `S` is ready again. It also releases the instance if the rule
-/// replies without forwarding the request.
+/// If the rule needs tools that are not cached, an `Informed` first lists the tools of `S`. In the
+/// meantime, the request occupies no capacity of `S`, such as a slot of a concurrency limit. After
+/// that, the request waits until `S` is ready again.
 ///
-/// An `Informed` answers a [malformed](Request::is_malformed) request with an error, without
-/// applying the rule.
+/// An `Informed` replies with an error to a [malformed](Request::is_malformed) request, whose
+/// parameters rmcp cannot parse. The rule does not see the request.
 ///
-/// If the rule takes longer than 1 ms, the response future of an `Informed` yields to other tasks
-/// once before it calls `S`. Without this, slow rules in several layers would block other tasks for
-/// their total duration. Yielding does not require a runtime.
+/// If the rule takes longer than 1 ms, the response future yields to other tasks once before it
+/// calls `S`. This works in any async runtime.
 pub struct Informed<I: InterceptInformed, S> {
     rule: I,
     inner: S,
@@ -237,8 +233,8 @@ impl<I: InterceptInformed, S> Informed<I, S> {
     /// the inner service offers different tools to different callers. Requests for which `key`
     /// returns `None` share one list.
     ///
-    /// Without `vary_by`, all requests share one list of tools, which the service requests in an
-    /// empty context.
+    /// By default, all requests share one list of tools, which the service requests in an empty
+    /// context.
     #[must_use]
     pub fn vary_by<F>(self, key: F) -> Self
     where
@@ -290,8 +286,8 @@ where
     I: InterceptInformed,
     S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
 {
-    /// Lists the tools in advance, so that no request has to wait for them. Does nothing if the
-    /// tools are already cached, or if the rule never needs tools.
+    /// Lists the tools in advance, so that the first request does not have to wait for the list.
+    /// Does nothing if the tools are already cached, or if the rule never needs tools.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use tower_service::Service;
 
 use crate::message::{Reply, Request};
 
-/// A rule that inspects or rewrites requests and their replies, without waiting. The service
-/// [`Intercepted`] applies it.
+/// A rule that inspects or rewrites requests and their replies. A rule cannot wait. Wrap a service
+/// in [`Intercepted`] to apply a rule to it.
 ///
 /// An [`Intercepted`] clones its rule for each request whose reply the rule
 /// [inspects](Self::awaits_reply). To make cloning cheap, store the settings of the rule in a
@@ -54,11 +54,11 @@ pub trait Intercept: Clone {
 /// reply. It does not run if `S` returns an error or if the response future is dropped.
 ///
 /// If the rule replies to a request without forwarding it, `S` stays ready until the `Intercepted`
-/// is called again or dropped. A ready `S` may occupy a slot of a concurrency limit, so drop clones
-/// of the service that are no longer used.
+/// is called again or dropped. In this state, `S` may occupy a slot of a concurrency limit.
+/// Therefore, drop clones of the `Intercepted` that you no longer use.
 ///
-/// An `Intercepted` answers a [malformed](Request::is_malformed) request with an error, without
-/// applying the rule.
+/// An `Intercepted` replies with an error to a [malformed](Request::is_malformed) request, whose
+/// parameters rmcp cannot parse. The rule does not see the request.
 #[derive(Clone, Debug)]
 pub struct Intercepted<I, S> {
     rule: I,

@@ -122,9 +122,9 @@ impl Flowchart {
         Self { graphs, run: None }
     }
 
-    /// Adds a run that a [`Recorder`](super::Recorder) has recorded to the flowchart, so that each
-    /// step shows its outcome or progress in the run. Composites and steps of the run that are not
-    /// part of the flowchart are ignored.
+    /// Displays a run that a [`Recorder`](super::Recorder) has recorded: each step of the flowchart
+    /// shows its outcome or progress. Composites and steps of the run that are not part of the
+    /// flowchart are ignored.
     #[must_use]
     pub fn run(mut self, run: &Run) -> Self {
         self.run = Some(run.clone());

@@ -14,12 +14,11 @@ const KEPT: usize = 100;
 /// An observer that records the outcomes of runs, so that [flowcharts](super::Flowchart::run) can
 /// show them.
 ///
-/// To use a `Recorder`, pass it as an `Arc` to
+/// Pass the `Recorder` as an `Arc` to
 /// [`CompositeLayer::observer`](crate::composite::CompositeLayer::observer), and read the runs from
-/// a clone of the `Arc`. By default, the recorder stores the last 100 runs with their nested runs.
-/// For each step, it stores only how often each outcome occurred, and no arguments or results. The
-/// memory of a run therefore grows with the number of concurrent calls, but not with the total
-/// number of calls.
+/// a clone of the `Arc`. By default, a recorder stores the last 100 runs with their nested runs. It
+/// stores no arguments and no results. For each step, it stores only how often each outcome
+/// occurred.
 #[derive(Debug)]
 pub struct Recorder {
     max_runs: usize,
@@ -91,8 +90,8 @@ impl Recorder {
         self
     }
 
-    /// Returns the recorded runs in their current state, from the newest to the oldest. A nested
-    /// run, which another composite has started, is part of its outermost run.
+    /// Returns the recorded runs in their current state, from the newest to the oldest. The runs of
+    /// composites that were called by another composite are part of the outer run.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
         let notes = self.lock();
