@@ -13,15 +13,16 @@ use tower::BoxError;
 use super::RecordedCall;
 use crate::message::Reply;
 
-/// The answer of a scripted tool of a test [`Server`](super::Server): a result, an error, a delay,
-/// or a sequence of these.
+/// The answer of a scripted tool of a test [`Server`](super::Server): for example a result, an
+/// error, or a sequence of answers.
 ///
-/// The functions of `Answer` create common answers. For other answers, convert a
-/// [`CallToolResult`], an [`ErrorData`] or any [`Reply`] to this type, for example to return
-/// several content blocks or an error with `data`.
+/// The functions of `Answer` create common answers. Convert a [`CallToolResult`], an [`ErrorData`]
+/// or a [`Reply`] to an `Answer` for others, such as several content blocks or an error with
+/// `data`.
 ///
-/// An `Answer` can be a sequence of answers, one for each call of the tool. After the end of the
-/// sequence, all further calls receive its last answer. See the [module docs](super) for examples.
+/// An `Answer` can be a sequence: the first call of the tool receives the first answer of the
+/// sequence, and so on. Calls after the end of the sequence receive the last answer. See the
+/// [module docs](super) for examples.
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
@@ -68,8 +69,9 @@ impl Answer {
         Self::new(Script::Echo)
     }
 
-    /// Creates an answer that asks the user a question. The question has the given key and message,
-    /// and an empty form. The request state of the answer is the string `asked`.
+    /// Creates an answer that asks the user a question with the given key and message, and with an
+    /// empty form. The answer has the request state `asked`, which the client returns together with
+    /// the user's answer.
     ///
     /// To ask a question with a form that has fields, use a [`Reply`] with an
     /// [`InputRequiredResult`](rmcp::model::InputRequiredResult) instead of `asks`.
@@ -130,8 +132,8 @@ impl Answer {
         self
     }
 
-    /// Uses the answer for `calls` calls. Later calls receive the [next](Self::then) answer. If the
-    /// answer is a sequence, the whole sequence is repeated.
+    /// Repeats the answer for `calls` calls. After that, the tool gives the [next](Self::then)
+    /// answer. If the answer is a sequence, repeats the whole sequence.
     ///
     /// # Panics
     ///
@@ -143,8 +145,7 @@ impl Answer {
         self
     }
 
-    /// Appends the answer `next` to the sequence. The tool uses `next` for the calls after those
-    /// for which it uses the earlier answers.
+    /// Appends the answer `next` to the sequence. The tool gives `next` after all earlier answers.
     pub fn then(mut self, next: impl Into<Self>) -> Self {
         self.turns.extend(next.into().turns);
         self

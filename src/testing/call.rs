@@ -67,8 +67,8 @@ impl RecordedCall {
         self.object().cloned().map_or(Value::Null, Value::Object)
     }
 
-    /// Returns the client's answers to the questions that the tool asked. The answers are an object
-    /// whose keys are the keys of the questions. Returns null if the client sent no answers.
+    /// Returns the client's answers to the questions of the tool: an object with one member for the
+    /// key of each question. Returns null if the client sent no answers.
     #[must_use]
     pub fn answers(&self) -> Value {
         let call = self.request.tool_call();
@@ -76,8 +76,8 @@ impl RecordedCall {
         answers.map_or(Value::Null, |answers| answers.into_iter().collect())
     }
 
-    /// Returns the request state that the client sent together with its answers, when it repeated
-    /// the call. Returns `None` if it sent none.
+    /// Returns the request state, which a client sends when it repeats a call with the answers of
+    /// the user. Returns `None` if the call has no request state.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.request.tool_call()?.request_state.as_deref()
@@ -95,8 +95,8 @@ impl RecordedCall {
         self.at
     }
 
-    /// Returns the status of the call. The status is not updated: it is the status at the time when
-    /// this record was requested from the server.
+    /// Returns the status that the call had when this record was requested from the server. The
+    /// status in the record does not change when the call ends.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.status

@@ -168,21 +168,20 @@ where
     Err(format!(", have more than {MAX_TOOL_PAGES} pages"))
 }
 
-/// Builds the stack of layers that a configuration file describes, for tests. Scripted servers
-/// replace the backends of the file.
+/// Builds the layers of a configuration file as one stack for a test. Scripted servers replace the
+/// backends of the file.
 ///
-/// The stack applies the timeouts for calls of backends as configured in the file. It ignores
-/// settings that describe how to connect to a backend, such as `command` and `url`.
+/// The stack applies the `timeout` of each backend in the file. It ignores settings that describe
+/// how to connect to a backend, such as `command` and `url`.
 ///
-/// A configuration file can have no backends, because the program connects them in code. In this
-/// case, all scripted servers are placed below the stack. Their names have no meaning, and their
-/// tools have no prefix. If two servers have a tool of the same name, the first server receives the
-/// calls.
+/// If the file has no backends, the stack wraps all servers in `servers`, and their tools have no
+/// prefix. If two servers have a tool of the same name, calls go to the first server. The names of
+/// the servers have no effect.
 ///
 /// # Panics
 ///
-/// Panics if a backend of the configuration file has no server in `servers`. If the file has
-/// backends, also panics if a server has the name of none of them.
+/// Panics if `servers` contains no server for a backend of the file. If the file has backends, also
+/// panics if `servers` contains a server that has the name of no backend.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

@@ -19,9 +19,9 @@ const WHY: &str = "a fault";
 
 /// A fault that the layer [`Faults`](super::Faults) injects into a tool call.
 ///
-/// Most faults replace the answer of the service without calling it. [`Slow`](Self::Slow),
-/// [`Late`](Self::Late), [`Deaf`](Self::Deaf) and [`Lost`](Self::Lost) call the service. The first
-/// three of them also return its answer.
+/// [`Slow`](Self::Slow), [`Late`](Self::Late) and [`Deaf`](Self::Deaf) call the service and return
+/// its answer. [`Lost`](Self::Lost) calls the service and discards its answer. All other faults
+/// replace the answer without calling the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

@@ -23,15 +23,14 @@ use crate::{
 /// pseudo-randomly, with a seed that makes the choice reproducible.
 ///
 /// `Faults` can wrap any service: a scripted [`Server`](super::Server), your own server, or a whole
-/// stack. It injects at most one [`Fault`] into a tool call. The choice of the fault depends only
-/// on the seed, the tool, and the number of earlier calls of this tool. It does not depend on
-/// concurrent calls of other tools, so a failed test fails again with the same seed. If one
-/// `Faults` wraps several services, it counts their calls together.
+/// stack. It injects at most one [`Fault`] into a tool call. The seed, the tool, and the number of
+/// earlier calls of the tool determine the fault. Concurrent calls of other tools do not change it,
+/// so a failed test fails again with the same seed. If one `Faults` wraps several services, it
+/// counts their calls together.
 ///
-/// `Faults` injects faults only into tool calls, and forwards other requests unchanged. The created
-/// service is ready when the inner service is ready. [`Slow`](Fault::Slow) and
-/// [`Late`](Fault::Late) require a Tokio runtime whose time driver is enabled, and
-/// [`Deaf`](Fault::Deaf) requires a Tokio runtime.
+/// `Faults` forwards all requests except tool calls unchanged. The created service is ready when
+/// the inner service is ready. [`Slow`](Fault::Slow) and [`Late`](Fault::Late) require a Tokio
+/// runtime whose time driver is enabled. [`Deaf`](Fault::Deaf) requires a Tokio runtime.
 ///
 /// # Examples
 ///

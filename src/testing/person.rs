@@ -21,11 +21,13 @@ const MAX_CALL_ROUNDS: usize = 100;
 
 /// A client for tests, with a scripted user who answers the questions of composites and tools.
 ///
-/// A test defines an answer for the key of each question that the user of a `Person` receives. For
-/// an elicitation step of a composite, the key is the id of the step. A tool chooses the keys of
-/// its questions itself. If a composite calls the tool, the key begins with the name of the branch
-/// that calls it, as in `delete:sure`. If a question without a defined answer is asked, the test
-/// fails.
+/// A test defines the user's answer to each question by the key of the question. If a question has
+/// no answer, the test fails. The key depends on the source of the question:
+///
+/// - An elicitation step of a composite: the ID of the step.
+/// - A tool: a key that the tool chooses, such as `sure`.
+/// - A tool that a composite calls: the name of the branch and the key of the tool, as in
+///   `delete:sure`.
 ///
 /// # Examples
 ///
@@ -110,8 +112,8 @@ impl Person {
         &self.asked
     }
 
-    /// Returns the number of rounds in which questions were asked so far. Questions that arrive in
-    /// the same reply belong to one round.
+    /// Returns the number of rounds so far. A round consists of all questions that arrive in the
+    /// same reply.
     #[must_use]
     pub const fn rounds(&self) -> usize {
         self.rounds

@@ -75,18 +75,20 @@ impl Server {
     /// `mcp-composite` with `serve --record FILE --show-data`.
     ///
     /// The server answers a call with the result of a recorded call of the same tool with the same
-    /// arguments. If there are several, it uses the first that was not replayed yet. After all of
-    /// them were replayed, further calls receive the result of the last one. The server waits as
-    /// long as the recorded call took, so use paused time. If the recorded call timed out or was
-    /// cancelled, the server never answers. If there is no matching recorded call, the call
-    /// receives a failed result (`isError`) that says so.
+    /// arguments:
     ///
-    /// In a recording, `***` replaces each secret of the configuration. A recorded call whose
-    /// arguments contain `***` matches only a call with `***` at the same place.
+    /// - If there are several such calls, each is replayed once, in order. After that, the last one
+    ///   is repeated.
+    /// - If there is no such call, the server returns a failed result (`isError`).
+    /// - The server waits as long as the recorded call took, so use paused time. If the recorded
+    ///   call timed out or was cancelled, the server never answers.
     ///
-    /// The created server has all tools that the recorded composites called, under the names that
-    /// the composites used. If a recorded composite called another recorded composite, the server
-    /// has no tool for it.
+    /// In a recording, `***` replaces the secrets of the configuration. If the arguments of a
+    /// recorded call contain `***`, the new call must have `***` at the same place.
+    ///
+    /// The server has all tools that the recorded composites called, under the names that the
+    /// composites used. It has no tool for a recorded composite, even if another composite called
+    /// it.
     ///
     /// # Errors
     ///

@@ -133,7 +133,7 @@ impl Server {
     /// Adds a tool at the end of the tool list. An existing tool with the same name is removed.
     /// Tools can be added while the server is in use.
     ///
-    /// `add` does not notify clients of the change. To notify them, bump the
+    /// `add` does not notify clients or layers of the change. To notify them, bump the
     /// [`Epoch`](crate::changes::Epoch) of the layers that wrap the server, or report the change
     /// through their [`Changes`](crate::changes::Changes).
     pub fn add(&self, tool: Tool, answer: impl Into<Answer>) {
