@@ -210,8 +210,8 @@ impl Gateway {
     ///   lists that a backend of this name returned. So its tools, and the composites that call
     ///   them, do not disappear temporarily. The reload takes at most six seconds. Slower backends
     ///   are connected in the background.
-    /// - *Views.* All views are replaced at the same time. A view that `config` does not have no
-    ///   longer has tools, prompts and resources.
+    /// - *Views.* All views are replaced at the same time. A view that is missing in `config` no
+    ///   longer offers tools, prompts and resources.
     /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
     ///   settings of their store have changed.
     /// - *Observers* and tracing become those of `config`. A file cannot define them, so

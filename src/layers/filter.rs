@@ -256,7 +256,7 @@ impl FilterLayer {
     }
 
     /// Sets a description of the filtered server, for example ``backend `github` ``.
-    /// [Warnings](Self::warnings) contain it, so that operators know which server they are about.
+    /// [Warnings](Self::warnings) contain the description, so that operators can find the patterns.
     #[must_use]
     pub fn of(mut self, whose: impl Into<String>) -> Self {
         self.settings.of = Some(whose.into());

@@ -24,9 +24,9 @@ use crate::{
 /// the service has a tool with the same name as a function, the function replaces it: the service's
 /// tool is neither listed nor called. Calls of other tools reach the service unchanged.
 ///
-/// If the service has no tools and rejects `tools/list` as an unknown method, a `FunctionsLayer`
-/// lists only its functions. It also adds the tools capability to the results of `initialize` and
-/// `server/discover` that pass through it.
+/// The service does not need to have tools. If it rejects `tools/list` as an unknown method, the
+/// layer lists only the functions. The layer also adds the tools capability to the service's
+/// replies to `initialize` and `server/discover`.
 ///
 /// # Examples
 ///

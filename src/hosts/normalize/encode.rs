@@ -26,9 +26,9 @@ impl Provider {
     /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
-    /// If a call was not executed, its answer states the reason. `encode` returns no answer for a
-    /// call that cannot be answered in the conversation: a call without the ID or name that the
-    /// provider requires, or a call in a choice other than the first.
+    /// If a call was not executed, its answer states the reason. `encode` returns no answer in two
+    /// cases: the call has no ID or name, but the provider requires one; or the call is in a choice
+    /// of the response other than the first.
     ///
     /// `encode` converts the content of a tool result as follows:
     ///
@@ -36,8 +36,8 @@ impl Provider {
     ///   other content is replaced by a text that describes it.
     /// - `structuredContent` is added as another text, unless a text already contains the same
     ///   JSON.
-    /// - For Gemini, `structuredContent` is sent as JSON and not as text. Other content of the
-    ///   result is then sent next to it, under the key `content`.
+    /// - For Gemini, `structuredContent` is sent as JSON and not as text. If the result has other
+    ///   content, the JSON object has the members `structuredContent` and `content`.
     /// - For `Lfm` and `Hermes`, each result is JSON text. It is escaped so that it cannot contain
     ///   a marker.
     #[must_use]

@@ -122,8 +122,8 @@ impl Budget {
         }
     }
 
-    /// Sets the tools whose calls are charged to the budget. The patterns match the server's names
-    /// of tools, before an alias layer renames them. Defaults to all tools.
+    /// Sets the tools whose calls are charged to the budget. The patterns match the names of tools
+    /// that the budget layer receives, usually those of the server. Defaults to all tools.
     #[must_use]
     pub fn tools(mut self, tools: Selection) -> Self {
         self.tools = tools;

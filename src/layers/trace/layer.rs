@@ -11,8 +11,8 @@ use crate::message::Tracing;
 /// to backends, so that their spans belong to the same trace.
 ///
 /// A [`StackLayer`](crate::stack::StackLayer) always has a `TraceLayer` as its outermost layer,
-/// even if you do not add one. By default, spans do not contain arguments and results, and are
-/// created only if a subscriber enables them. [`Propagate`] describes which trace contexts backends
+/// even if you do not add one. Spans are created only if a subscriber enables them. By default,
+/// they do not contain arguments and results. [`Propagate`] describes which trace contexts backends
 /// receive.
 ///
 /// See the [module docs](crate::trace) for an example, and for a list of all spans.
