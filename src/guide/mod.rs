@@ -173,8 +173,8 @@ pub mod limits {}
 #[doc = include_str!("security.md")]
 pub mod security {}
 
-/// Labels of tools, and the check that composites use private and untrusted data only where it is
-/// allowed.
+/// Flow labels, which mark the sources of private and untrusted data, and the check that composites
+/// send this data only to allowed places.
 ///
 #[doc = include_str!("links.md")]
 #[doc = include_str!("flow.md")]
