@@ -142,8 +142,8 @@ impl BackendConfig {
     /// - The `client_secret` of `auth`.
     /// - In a URL: the user name, the password, each value in the query, and the fragment. The user
     ///   information and the query are also secrets as whole strings.
-    /// - Each path segment of a URL that looks like a token: it has at least 20 characters, or at
-    ///   least 8 characters of which one is a digit.
+    /// - Each path segment of a URL that looks like a token: it has at least 20 characters, or it
+    ///   has at least 8 characters and contains a digit.
     #[must_use]
     pub const fn secrets(&self) -> &Secrets {
         &self.secrets

@@ -394,8 +394,8 @@ impl Config {
         self
     }
 
-    /// Returns the data flow labels of the `[[flow]]` section. For example, a label marks a tool
-    /// that returns private data. The labels refer to tools by the names that the router gives
+    /// Returns the information flow labels of the `[[flow]]` section. For example, a label marks a
+    /// tool that returns private data. The labels refer to tools by the names that the router gives
     /// them.
     #[must_use]
     pub const fn flow_policy(&self) -> &FlowPolicy {

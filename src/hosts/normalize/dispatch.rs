@@ -57,8 +57,8 @@ pub enum DispatchOrder {
 ///
 /// `dispatch` sends each call to a clone of `service` as soon as the clone is ready. A call fails
 /// if its tool requests user input or continues as a task. In the second case, `dispatch` cancels
-/// the task. The model sees the error that the service returns. To hide a forbidden tool, the
-/// service must return the same error as for an unknown tool.
+/// the task. The model sees the JSON-RPC errors that the service returns. To hide a forbidden tool,
+/// the service must return the same error as for an unknown tool.
 ///
 /// See the [module docs](super) for an example.
 pub async fn dispatch<S>(

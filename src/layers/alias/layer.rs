@@ -181,9 +181,9 @@ impl AliasLayer {
     /// Translates a server's name to the client's name. Returns the name in the alias for the item
     /// `original`, or `original` itself if the item has no alias.
     ///
-    /// `name_of` returns `None` if an alias gives the name `original` to a different item. Clients
-    /// then cannot request the item `original`. Resource URIs that only match an aliased URI
-    /// template are returned unchanged.
+    /// `name_of` returns `None` if clients cannot request the item: it has no alias, and an alias
+    /// gives its name to a different item. Resource URIs that only match an aliased URI template
+    /// are returned unchanged.
     ///
     /// ```
     /// use mcp_composite::{alias::{AliasLayer, ToolAlias}, message::ItemKind};
@@ -203,10 +203,10 @@ impl AliasLayer {
     /// Translates a client's name to the server's name. This is the inverse of
     /// [`name_of`](Self::name_of).
     ///
-    /// If no alias renames the item `name`, `original_of` returns `name` unchanged. If an alias
-    /// renames it, `original_of` returns `None`: if an alias renames the tool `query` to `search`,
-    /// clients cannot call `query`. Resource URIs that only match an aliased URI template are
-    /// returned unchanged.
+    /// For example, an alias renames the tool `query` to `search`. `original_of` then returns
+    /// `query` for `search`, and `None` for `query`, because clients can no longer call `query`.
+    /// It returns names that occur in no alias unchanged. This includes resource URIs that only
+    /// match an aliased URI template.
     #[must_use]
     pub fn original_of<'a>(&'a self, kind: ItemKind, name: &'a str) -> Option<&'a str> {
         match self.0.of_kind(kind).meaning(name) {

@@ -18,7 +18,7 @@ use super::{Propagate, TraceContext};
 /// ancestor, which may be a span of the caller. So backends only receive IDs of spans that are
 /// exported.
 ///
-/// `OpenTelemetry` always uses the W3C Trace Context format, which MCP uses. It ignores the
+/// `OpenTelemetry` always uses the W3C Trace Context format, as MCP does. It ignores the
 /// propagators of the `opentelemetry` crate.
 ///
 /// # Examples
