@@ -180,8 +180,8 @@ where
 ///
 /// # Panics
 ///
-/// Panics if `servers` contains no server for a backend of the file. If the file has backends, also
-/// panics if `servers` contains a server that has the name of no backend.
+/// Panics if the file has a backend, and `servers` has no server of this name. If the file has
+/// backends, also panics if `servers` has a server with another name.
 #[cfg(feature = "config")]
 #[must_use]
 #[track_caller]

@@ -86,9 +86,9 @@ impl Server {
     /// In a recording, `***` replaces the secrets of the configuration. If the arguments of a
     /// recorded call contain `***`, the new call must have `***` at the same place.
     ///
-    /// The server has all tools that the recorded composites called, under the names that the
-    /// composites used. It has no tool for a recorded composite, even if another composite called
-    /// it.
+    /// The server has each tool that a recorded composite called, under the name that the composite
+    /// used. Composites that other composites called are not among these tools: the configuration
+    /// under test contains them.
     ///
     /// # Errors
     ///

@@ -56,8 +56,9 @@ impl RouterBuilder {
     /// a slow backend. Defaults to 5 seconds. When this time has passed, the router uses the last
     /// known items of the backend.
     ///
-    /// If a client cancels a list request after a second or more, later list requests do not wait
-    /// for the slow backend.
+    /// Clients with a shorter timeout than this are not blocked each time: if a client cancels a
+    /// list request that has waited for a backend for a second, the next list requests use the last
+    /// known items at once.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

@@ -153,8 +153,9 @@ impl AliasLayer {
         Ok(self)
     }
 
-    /// Sets a description of the server below this layer, for example ``backend `github` ``.
-    /// [Warnings](Self::warnings) contain the description, so that operators can find the aliases.
+    /// Sets a description of the server whose items are renamed, for example ``backend `github` ``.
+    /// The [warnings](Self::warnings) of this layer contain the description, so that an operator
+    /// with several alias layers knows which one a warning is about.
     #[must_use]
     pub fn of(mut self, owner: impl Into<String>) -> Self {
         self.aliases().owner = Some(owner.into());
