@@ -6,11 +6,7 @@ use mcp_composite::message::Request;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ServerResult};
 use tower::ServiceExt;
 
-use crate::{
-    arguments::Run,
-    report::json,
-    session::{Session, not_connected},
-};
+use crate::{arguments::Run, report::json, session::Session};
 
 /// The advice for a tool that asks the user.
 const ASKS: &str = "`call` cannot ask the user: call the tool from a client that supports \
@@ -30,7 +26,7 @@ pub(crate) async fn plan(
     mut out: impl Write,
 ) -> Result<(), Box<dyn Error>> {
     let planned = async {
-        let mut problems = absent(session).await;
+        let mut problems = session.absent().await;
         match session.gateway.preview(&tool, input).await {
             Ok(preview) => session.print(&preview.to_string(), &mut out)?,
             Err(error) => problems.push(error.to_string()),
@@ -51,7 +47,7 @@ pub(crate) async fn call(
     mut out: impl Write,
 ) -> Result<(), Box<dyn Error>> {
     let called = async {
-        let absent = absent(session).await;
+        let absent = session.absent().await;
         let params = CallToolRequestParams::new(tool).with_arguments(input);
         let request = Request::call_tool_with(params);
         let reply = shown(session, session.gateway.service().oneshot(request)).await?;
@@ -86,12 +82,6 @@ async fn shown<T>(session: &Session, call: impl Future<Output = T>) -> T {
     };
     progress.clear();
     result
-}
-
-/// Returns the messages of the backends that are not connected.
-async fn absent(session: &Session) -> Vec<String> {
-    let connected = session.connect().await.into_iter();
-    connected.filter_map(|(name, reason)| Some(not_connected(&name, &reason?))).collect()
 }
 
 /// Returns `true` if a failed tool or one of its steps could not ask the user.

@@ -50,17 +50,19 @@ fn print(
 ///
 /// # Errors
 ///
-/// Returns an error if the tools cannot be listed.
+/// Returns an error if the tools cannot be listed, or if a backend is not connected. In the latter
+/// case, prints the tools of the other backends.
 pub(crate) async fn tools(
     session: &Session,
     is_json: bool,
     mut out: impl Write,
 ) -> Result<(), Box<dyn Error>> {
     let listed = async {
-        session.connect().await;
+        let absent = session.absent().await;
         let tools = list(session.gateway.service()).await?;
         let text = if is_json { json(&tools)? } else { tools.iter().map(described).collect() };
-        Ok(session.print(&text, &mut out)?)
+        session.print(&text, &mut out)?;
+        session.fail_with(&absent)
     };
     session.until_stopped(listed).await
 }

@@ -94,6 +94,13 @@ impl Session {
         names.zip(connected.into_iter().map(Result::err)).collect()
     }
 
+    /// Waits until each backend is connected or has failed, and returns an error message for each
+    /// one that has failed.
+    pub(crate) async fn absent(&self) -> Vec<String> {
+        let connected = self.connect().await.into_iter();
+        connected.filter_map(|(name, reason)| Some(not_connected(&name, &reason?))).collect()
+    }
+
     /// Completes with the result of `work`, or with an error when the process is asked to end.
     pub(crate) async fn until_stopped(
         &self,

@@ -89,6 +89,20 @@ async fn call_shows_no_progress_without_a_terminal() {
 }
 
 #[tokio::test]
+async fn tools_reports_backends_that_are_not_connected() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "tools.toml");
+    let text = "[[backends]]\nname = 'gone'\ncommand = '/nowhere/server'\n\
+                [[backends]]\nname = 'shop'\ncommand = '${SHOP}'\nargs = ['warehouse']\n";
+    fs::write(&file, text).unwrap();
+    let output = run(&["tools", &file]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("  shop_"), "{text}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.starts_with("backend `gone` is not connected: "), "{error}");
+}
+
+#[tokio::test]
 async fn tools_and_check_list_what_clients_see() {
     let tools = printed(&["tools", FILE]).await;
     assert!(tools.starts_with("  offer(article)  read-only\n    "), "{tools}");
