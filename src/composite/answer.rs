@@ -79,13 +79,15 @@ pub const STEPS: &str = step_output::STEPS;
 /// contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
-    /// The names of the steps only.
+    /// Used if the composite does not report its steps. The result names the completed steps, but
+    /// does not contain their outputs.
     Names,
-    /// The names and outputs of the completed steps. The outputs are added as content blocks and,
-    /// in structured form, to the `_meta` of the result.
+    /// Used if the composite advertises an output schema, which a structured report would not
+    /// match. The names and outputs of the completed steps are added as content blocks and, in
+    /// structured form, to the `_meta` of the result.
     Meta,
-    /// The names and outputs of the completed steps. The outputs are added as content blocks and to
-    /// the structured content of the result.
+    /// Used if the composite advertises no output schema. The names and outputs of the completed
+    /// steps are added as content blocks and to the structured content of the result.
     Structured,
 }
 
@@ -100,8 +102,8 @@ const MAX_REPORT_LEVELS: usize = 80;
 pub(super) enum OutputSchema {
     #[default]
     None,
-    /// The definition of the composite contains the schema, or an output block from which the
-    /// schema is generated.
+    /// The composite has its own output schema: its definition contains the schema, or an output
+    /// block from which the schema is generated.
     Own,
     /// The schema was copied from the called tools, because the composite returns their results
     /// unchanged. Results are checked against it, because a tool may violate its own output schema.
@@ -213,8 +215,8 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
         && !has_failed
 }
 
-/// Takes the result of the first branch that succeeded out of the run's `state`, and returns it.
-/// This is the result of a race or fallback.
+/// Takes the result of the first branch that succeeded out of the run's `state`, and returns it as
+/// the result of a race or fallback. Returns `None` if no branch succeeded.
 fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
     let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
@@ -255,7 +257,8 @@ fn branches(
     result
 }
 
-/// Builds the result of a pipeline or workflow.
+/// Builds the result of a pipeline or workflow. If the run failed, `report` determines what the
+/// result contains about the completed steps.
 fn steps(
     compiled: &Compiled,
     report: Report,
@@ -300,7 +303,8 @@ fn too_deep() -> String {
     format!("the output is nested deeper than {MAX_RESULT_DEPTH} levels")
 }
 
-/// Returns the result of a pipeline or workflow, or the reason why the run failed.
+/// Returns the result of a pipeline or workflow that no stop step ended. If the run failed, returns
+/// the reason as an error message.
 fn output_of_steps(
     compiled: &Compiled,
     state: &mut RunState,

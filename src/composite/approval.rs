@@ -16,8 +16,8 @@ use crate::{
     warnings::{Warnings, sanitize::Sanitized},
 };
 
-/// The tools that composites call only after the user has answered a question. They are found
-/// whenever tools are listed. All clones share the same tools.
+/// The tools that composites call only after the user has answered a question. The list is updated
+/// whenever tools are listed. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ApprovedTools(Arc<Mutex<Vec<ApprovedTool>>>);
 
@@ -25,38 +25,40 @@ pub(super) struct ApprovedTools(Arc<Mutex<Vec<ApprovedTool>>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ApprovedTool {
     composite: Arc<str>,
-    /// The name of the elicitation step.
+    /// The id of the elicitation step that asks the question.
     question: Arc<str>,
     tool: Arc<str>,
 }
 
-/// A question of a composite.
+/// An elicitation step of a composite, which asks the user a question.
 struct Question {
     step: usize,
-    /// The question itself and the steps that wait for its answer, directly or indirectly.
+    /// The elicitation step itself, and all steps that depend on it directly or indirectly.
     waiting: StepSet,
-    /// Whether the form of the question asks for nothing but consent.
+    /// `true` if the form of the question has only boolean properties or none, so that the question
+    /// can only ask for consent.
     is_confirmation: bool,
 }
 
-/// A call in a composite that may be destructive.
+/// A tool call in a composite whose tool is not known to be harmless.
 struct RiskyCall<'p> {
     step: usize,
     tool: &'p Arc<str>,
     effect: Effect,
-    /// Whether a client could call the tool under the same name.
+    /// `true` if clients could call the same tool under the name `tool`. `false` if a composite of
+    /// this name hides the tool from clients.
     is_named_alike: bool,
 }
 
-/// The questions and the risky calls of one composite.
+/// The questions and risky calls of one composite. Used to find the calls that a question approves.
 struct Approvals<'p> {
     composite: &'p Compiled,
     questions: Vec<Question>,
     calls: Vec<RiskyCall<'p>>,
 }
 
-/// Checks all composites. Adds a remark for each step that may call a destructive tool without the
-/// answer to a question, and replaces the list of approved tools.
+/// Checks all composites that ask questions. Adds a remark for each risky call that does not wait
+/// for a question which approves such calls, and replaces the list of approved tools.
 pub(super) fn check(
     program: &Program,
     resolved: &Resolved,
@@ -83,7 +85,8 @@ pub(super) fn check(
     *approved_tools.0.lock().unwrap_or_else(PoisonError::into_inner) = approved;
 }
 
-/// Returns the effect of each target of each composite, ordered by call site.
+/// Returns the effect of each tool call of each composite. The outer list has the order of the
+/// composites, and each inner list has the order of the composite's targets.
 fn effects(program: &Program, resolved: &Resolved) -> Vec<Vec<Effect>> {
     let mut effects = vec![Vec::new(); program.composites.len()];
     for &at in &program.callees_first {
@@ -106,8 +109,8 @@ fn effects(program: &Program, resolved: &Resolved) -> Vec<Vec<Effect>> {
 // === impl ApprovedTools ===
 
 impl ApprovedTools {
-    /// Returns a remark for each approved tool that clients can also call directly, according to
-    /// `is_callable`.
+    /// Returns a remark for each approved tool that clients can also call directly, without the
+    /// question. `is_callable` must return `true` if clients can call the tool with the given name.
     pub(super) fn remarks(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
         let approved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let callable = approved.iter().filter(|it| is_callable(&it.tool));
@@ -139,9 +142,9 @@ impl Question {
         Self { step, waiting: plan.with_dependents(step), is_confirmation }
     }
 
-    /// Returns `true` if a step that waits for this question may be the reason for the question.
-    /// A question for a name or a date may also precede calls that need no approval, so its
-    /// purpose is known only if the call is annotated as destructive.
+    /// Returns `true` if a call with this effect may be the reason for the question. A call without
+    /// annotations is assumed to be the reason only if the question asks for consent. A question
+    /// for a name or a date may also precede a harmless call.
     fn may_approve(&self, effect: Effect) -> bool {
         effect == Effect::Destructive || (effect == Effect::Unknown && self.is_confirmation)
     }
@@ -169,7 +172,8 @@ impl<'p> Approvals<'p> {
         Self { composite, questions: asks.map(question).collect(), calls }
     }
 
-    /// Returns the calls that wait for a question which may approve them.
+    /// Returns each risky call that waits for a question which may approve it, together with this
+    /// question.
     fn approvals(&self) -> impl Iterator<Item = (&RiskyCall<'p>, &Question)> {
         let plan = &self.composite.plan;
         self.calls.iter().filter_map(|call| {
@@ -182,8 +186,8 @@ impl<'p> Approvals<'p> {
         })
     }
 
-    /// Returns the tools of the approved calls, without those that clients cannot call under the
-    /// same name.
+    /// Returns the tools of all approved calls. Leaves out tools that clients cannot call under the
+    /// same name, because a composite hides them.
     fn approved(&self) -> impl Iterator<Item = ApprovedTool> {
         let approvals = self.approvals().filter(|(call, _)| call.is_named_alike);
         approvals.map(|(call, question)| ApprovedTool {
@@ -193,8 +197,8 @@ impl<'p> Approvals<'p> {
         })
     }
 
-    /// Adds a remark for each call that may run before a question is answered, although the
-    /// question approves such a call.
+    /// Adds a remark for each risky call that does not wait for a question, if the composite asks a
+    /// question to approve such calls.
     fn remark(&self, remarks: &Warnings) {
         let name = &self.composite.name;
         let plan = &self.composite.plan;

@@ -2,13 +2,14 @@
 
 use rmcp::model::ToolAnnotations;
 
-/// Whether a call of a tool can be destructive, as far as its annotations say so. Ordered by risk.
+/// The effect of a tool call, as far as it is known from the tool's annotations. The variants are
+/// ordered by risk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effect {
-    /// The tool is annotated as read-only or as non-destructive.
+    /// The tool is annotated as read-only or as non-destructive, so its calls need no approval.
     Harmless,
-    /// The tool has no such annotation. MCP assumes that it is destructive, but many harmless tools
-    /// have no annotations.
+    /// The tool has no annotation that states whether it is destructive. MCP assumes that such a
+    /// tool is destructive, but many harmless tools have no annotations.
     Unknown,
     /// The tool is annotated as destructive.
     Destructive,
@@ -17,7 +18,8 @@ pub(super) enum Effect {
 // === impl Effect ===
 
 impl Effect {
-    /// Returns the effect of a tool with these annotations.
+    /// Returns the effect that a tool's annotations state. `None` means that the tool has no
+    /// annotations.
     pub(super) fn new(annotations: Option<&ToolAnnotations>) -> Self {
         let read_only = annotations.and_then(|annotations| annotations.read_only_hint);
         let destructive = annotations.and_then(|annotations| annotations.destructive_hint);

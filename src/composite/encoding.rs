@@ -9,7 +9,7 @@ pub(super) fn encode_optional(value: Option<&Value>) -> Value {
     value.map(|value| json!([value])).unwrap_or_default()
 }
 
-/// Encodes a duration without loss of precision.
+/// Encodes a duration as JSON without loss of precision.
 pub(super) fn encode_duration(duration: Duration) -> Value {
     json!([duration.as_secs(), duration.subsec_nanos()])
 }

@@ -51,7 +51,7 @@ pub enum DefinitionErrorKind {
     IllegalSeparator {
         /// The illegal separator.
         separator: String,
-        /// The maximum length of a separator.
+        /// The maximum length of a separator in characters.
         max: usize,
     },
     /// Two composites have the same name.
@@ -85,17 +85,18 @@ pub enum DefinitionErrorKind {
     /// All steps of a pipeline or workflow are finally steps, which run after the other steps.
     #[error("no steps: expected at least one that is not a `finally` step")]
     OnlyFinally,
-    /// A step of a pipeline follows a finally step.
+    /// In a pipeline, a step follows a finally step, although finally steps run after all other
+    /// steps.
     #[error("this step follows the `finally` step `{finally}`: move it before that step")]
     AfterFinally {
-        /// The id of the finally step that the step follows.
+        /// The id of the finally step that precedes the step.
         finally: String,
     },
     /// A step depends on a finally step or refers to its output, although finally steps run after
     /// all other steps.
     #[error("`{finally}` is a `finally` step, which runs after this step")]
     NeedsFinally {
-        /// The id of the finally step that the step needs.
+        /// The id of the finally step that the step depends on or refers to.
         finally: String,
     },
     /// A [`Switch`](super::Switch) step has no cases, so there is no tool call to choose.
@@ -124,8 +125,8 @@ pub enum DefinitionErrorKind {
     UnknownStep {
         /// The id of the missing step.
         step: String,
-        /// The id of an existing step that is most similar to the unknown id. Suggested in the
-        /// error message.
+        /// The id of the existing step that is most similar to the unknown id. The error message
+        /// suggests it. `None` if no id is similar.
         near: Option<String>,
     },
     /// The steps of a workflow depend on each other in a cycle, so none of them could start.
@@ -149,7 +150,8 @@ pub enum DefinitionErrorKind {
     AbsentLast {
         /// The reference to `$last`, as written in the definition.
         reference: String,
-        /// The reference with a fallback for a missing value. Suggested in the error message.
+        /// The reference with a fallback for a missing value, for example `$last?`. The error
+        /// message suggests it.
         near: String,
     },
     /// The factor by which the delay between the iterations of a [`Repeat`](super::Repeat) grows is
@@ -181,8 +183,8 @@ pub enum DefinitionErrorKind {
     UnknownInput {
         /// The name of the input property that the reference uses.
         name: String,
-        /// The declared input property whose name is most similar to the unknown name. Suggested in
-        /// the error message.
+        /// The declared input property whose name is most similar to the unknown name. The error
+        /// message suggests it. `None` if no name is similar.
         near: Option<String>,
     },
     /// An output block, which builds the result of a pipeline or workflow, has no properties.
@@ -199,8 +201,8 @@ pub enum DefinitionErrorKind {
     UnknownProperty {
         /// The name of the required property.
         name: String,
-        /// The property of the output block whose name is most similar to the unknown name.
-        /// Suggested in the error message.
+        /// The property of the output block whose name is most similar to the unknown name. The
+        /// error message suggests it. `None` if no name is similar.
         near: Option<String>,
     },
     /// The properties of an output block are nested too deep.
@@ -287,7 +289,7 @@ pub enum DefinitionErrorKind {
         step: String,
         /// The field that the reference names.
         field: &'static str,
-        /// A reference to the output of the step. Suggested in the error message as a replacement.
+        /// A reference to the output of the step. The error message suggests it as a replacement.
         near: String,
     },
     /// A reference uses the output of a [`Stop`](super::Stop) step. No other step can use this
@@ -323,8 +325,8 @@ pub enum DefinitionErrorKind {
         step: String,
         /// The name of the property that the reference uses.
         name: String,
-        /// The property of the answer whose name is most similar to the unknown name. Suggested in
-        /// the error message.
+        /// The property of the answer whose name is most similar to the unknown name. The error
+        /// message suggests it. `None` if no name is similar.
         near: Option<String>,
     },
     /// Composites call each other in a cycle.

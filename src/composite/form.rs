@@ -19,7 +19,7 @@ use crate::{
     schema::InputSchema,
 };
 
-/// A form that clients can display.
+/// The form of an elicitation step, whose schema was checked so that clients can display it.
 #[derive(Debug)]
 pub(super) struct Form {
     /// The schema of the form as written in the definition. It can contain references and templates
@@ -28,7 +28,8 @@ pub(super) struct Form {
     /// The schema against which the user's answer is checked. It equals the schema of the form, but
     /// without the parts that contain references or templates.
     pub(super) schema: InputSchema,
-    /// Whether choices or defaults contain references or templates.
+    /// `true` if the choices or defaults of the form contain references or templates, so that their
+    /// values are known only during a run.
     pub(super) is_computed: bool,
 }
 
@@ -140,8 +141,8 @@ impl Default for Form {
     }
 }
 
-/// Returns `true` if the string at the path `place` in a form's schema is a text that clients only
-/// display to the user, such as a title.
+/// Returns `true` if `place` is the path of a text in a form's schema that clients only display to
+/// the user, such as a title.
 fn is_text(place: &[Segment]) -> bool {
     const TEXTS: [&str; 2] = ["title", "description"];
     let names: Vec<_> = place

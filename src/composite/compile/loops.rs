@@ -21,10 +21,12 @@ const MAX_LOOP_PARALLEL: usize = 50;
 const MAX_ITERATIONS: usize = 1000;
 /// The upper bound of the setting `backoff`, which is the factor by which a delay grows.
 const MAX_BACKOFF: u32 = 100;
-/// The name of the previous iteration's output.
+/// The variable that contains the output of the previous iteration of a repeated call. References
+/// write it as `$last`.
 const LAST: &str = "last";
 
-/// Compiles the loop of a step. Its call is compiled before.
+/// Compiles the settings of a loop step, such as its collection or its end condition. The tool call
+/// of the loop is compiled separately, before the loop.
 pub(super) struct LoopCompiler<'c> {
     pub(super) composite: &'c str,
     pub(super) run_timeout: Duration,
@@ -32,13 +34,14 @@ pub(super) struct LoopCompiler<'c> {
     pub(super) remarks: &'c mut Vec<String>,
 }
 
-/// Returns the names to which the arguments of a loop's call can refer. `item` is the name of its
-/// element.
+/// Returns the names that references in the call of a loop can use: all of `names`, and `item`, the
+/// name of the variable that contains the current element.
 pub(super) const fn names_within<'n>(names: &ScopeNames<'n>, item: &'n str) -> ScopeNames<'n> {
     ScopeNames { item: Some(item), ..*names }
 }
 
-/// Returns the names to which the arguments and the condition of a repeated call can refer.
+/// Returns the names that references in a repeated call and in its condition can use: all of
+/// `names`, and `last`, the output of the previous iteration.
 pub(super) const fn names_repeated<'n>(names: &ScopeNames<'n>) -> ScopeNames<'n> {
     names_within(names, LAST)
 }
@@ -133,7 +136,8 @@ impl LoopCompiler<'_> {
         each
     }
 
-    /// Adds a remark if the condition of a repeated call is the same after each iteration.
+    /// Adds a remark if a repeated call may never end, because its condition `until` refers neither
+    /// to the output of the latest iteration nor to the iteration's index.
     fn remark_until(&mut self, until: &Condition) {
         let changes = |root| matches!(root, Root::Item | Root::Index);
         if !until.uses().iter().any(|used| changes(used.root)) {
@@ -144,7 +148,8 @@ impl LoopCompiler<'_> {
         }
     }
 
-    /// Adds a remark if the delays of a loop may take longer than the run.
+    /// Adds a remark if the total delay between the iterations of a loop may exceed the timeout of
+    /// the run.
     fn remark_delays(&mut self, each: &LoopPlan) {
         // A larger maximum is an error.
         let count = each.max_iterations.min(MAX_ITERATIONS);

@@ -55,7 +55,8 @@ impl DefinitionPath<'_> {
         mistakes.errors.push(DefinitionError::new(composite, path, kind));
     }
 
-    /// Adds the errors of the expression at `key`.
+    /// Adds the errors in an expression, which is the value of `key` at this path. Each error has
+    /// its own path within the expression.
     pub(super) fn push_all(&mut self, key: &str, errors: &ExpressionErrors) {
         for (path, error) in errors.iter() {
             let path = [&[key.into()], path].concat();
@@ -123,7 +124,7 @@ impl DefinitionPath<'_> {
     }
 }
 
-/// Returns the path of a step in a definition.
+/// Returns the path of the step with this index in a composite definition, for example `steps[2]`.
 pub(super) fn in_steps(index: usize) -> [Segment; 2] {
     ["steps".into(), index.into()]
 }

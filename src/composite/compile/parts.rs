@@ -27,8 +27,7 @@ pub(in crate::composite) struct CompiledTarget {
     pub(in crate::composite) certain: bool,
 }
 
-/// The parts of a compiled composite that depend on its strategy, for example the plan of a
-/// workflow or of a race.
+/// The result of compiling the strategy of a composite, for example a workflow or a race.
 pub(super) struct Parts {
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
@@ -40,10 +39,10 @@ pub(super) struct Parts {
 /// built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::composite) enum Route {
-    /// A tool of the service behind the layer.
+    /// The target calls a tool of the service behind the layer.
     Inner,
-    /// Another composite of the layer. Contains the index of the composite in the list of
-    /// definitions.
+    /// The target calls another composite of the same layer. The value is the index of this
+    /// composite in the list of definitions.
     Composite(usize),
 }
 
@@ -51,15 +50,16 @@ pub(in crate::composite) enum Route {
 /// Each strategy uses one variant.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::composite) enum ResultForm {
-    /// Used by fan-outs. The result contains the content of all branches. The rule `success`
-    /// determines whether the result is an error.
+    /// Used by fan-outs. The result contains the content of all branches, in the given `order`. The
+    /// rule `success` determines whether the result is an error. If `report` is `true`, the
+    /// structured content describes the outcome of each branch.
     Branches { success: Success, order: BranchOrder, report: bool, labels: Labels },
     /// Used by races and fallbacks. The result is the unchanged result of the first branch that
     /// succeeds.
     Winner,
     /// Used by pipelines and workflows. The result is the output block or the result of the last
-    /// step. If the run fails, the result lists the completed steps instead, and includes their
-    /// outputs if `report` is `true`.
+    /// step. If the run fails, the result lists the completed steps instead. It includes their
+    /// outputs only if `report` is `true`.
     Steps { report: bool },
 }
 

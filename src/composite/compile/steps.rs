@@ -30,7 +30,8 @@ use crate::{
     suggest::nearest,
 };
 
-/// Compiles the steps of one composite.
+/// Compiles the steps of one pipeline or workflow. Collects the targets of their tool calls, and
+/// remarks on the steps.
 struct Steps<'c> {
     composite: &'c str,
     has_output_schema: bool,
@@ -157,9 +158,9 @@ fn check_ids(steps: &[Step], at: &mut DefinitionPath<'_>) {
 // === impl Steps ===
 
 impl<'c> Steps<'c> {
-    /// Returns the names that the expressions of a step can use in references, for example the ids
-    /// of other steps. `step` is the index of the step. If it is `None`, returns the names for the
-    /// output block.
+    /// Returns the names that references in the expressions of a step can use, for example the ids
+    /// of other steps. `step` is the index of this step. If `step` is `None`, returns the names for
+    /// the output block.
     fn names(&self, step: Option<usize>) -> ScopeNames<'c> {
         let before = step.unwrap_or(self.ids.len());
         let previous = match before.checked_sub(1) {
@@ -285,8 +286,8 @@ impl<'c> Steps<'c> {
         }
     }
 
-    /// Compiles the call of a loop, and returns it with a compiler for the loop itself. `names` are
-    /// the names to which the call can refer.
+    /// Compiles the tool call of a loop. Returns the compiled call, and a compiler for the other
+    /// settings of the loop. References in the call can use `names`.
     fn looped(
         &mut self,
         tool: &ToolCall,
@@ -330,8 +331,8 @@ impl<'c> Steps<'c> {
     }
 }
 
-/// Determines whether a tool call is optional, and whether every successful run makes it. Both
-/// depend on the step that contains the call.
+/// The properties of a tool call that depend on its step. `optional` is `true` if the run continues
+/// when the step fails. `certain` is `true` if every successful run makes the call.
 #[derive(Clone, Copy)]
 struct CallPlace {
     optional: bool,

@@ -15,14 +15,15 @@ use crate::{
     expr::{Condition, Field, PathSegment, Root, Use, follow},
 };
 
-/// The parts of a composite definition that references can name: the input schema and the steps.
+/// The parts of a composite definition that are needed to check its references: its name, its steps
+/// and its input schema.
 pub(super) struct Known<'c> {
     pub(super) composite: &'c str,
     pub(super) steps: &'c [Step],
     pub(super) input_schema: Option<&'c JsonObject>,
 }
 
-/// The part of a definition in which a reference is written: a step or the output block.
+/// The place in a definition where a reference is written: a step or the output block.
 #[derive(Clone, Copy)]
 enum By<'c> {
     Step(&'c Step),
@@ -32,7 +33,8 @@ enum By<'c> {
 // === impl Known ===
 
 impl Known<'_> {
-    /// Checks the references in the steps and in the output block.
+    /// Checks all references in the steps and in the output block `output`. Adds errors at the path
+    /// `at`, and adds warnings to `remarks`.
     pub(super) fn check(
         &self,
         output: Option<&Output>,
@@ -50,8 +52,9 @@ impl Known<'_> {
         }
     }
 
-    /// Returns the step and the field of its record that a reference reads. Returns `None` if the
-    /// reference reads no step, or a field that each step has.
+    /// Returns the step to which a reference refers, and the field of the step that it reads, for
+    /// example `output`. Returns `None` if the reference does not refer to a step, or if it reads a
+    /// field that every step has, for example `status`.
     fn field(&self, root: Root) -> Option<(&Step, Field)> {
         match root {
             Root::Step {
@@ -62,7 +65,8 @@ impl Known<'_> {
         }
     }
 
-    /// Returns an error if a reference reads a field that its step never has.
+    /// Returns an error if a reference reads a field that the referenced step never has, for
+    /// example the `blocks` of a step without a tool result.
     fn missing_field(&self, used: &Use<'_>) -> Option<Kind> {
         let (step, field) = self.field(used.root)?;
         if step.action.as_early_end().is_some() {
@@ -191,8 +195,8 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 // === impl By ===
 
 impl By<'_> {
-    /// Returns `true` if this is a step, and if its condition, or a condition of its switch cases,
-    /// refers to the root `field`.
+    /// Returns `true` if this place is a step that also refers to `field` in its condition, or in a
+    /// condition of its switch cases.
     fn has_condition_on(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
         let cases = step.action.calls().filter_map(|call| call.when);
@@ -200,15 +204,16 @@ impl By<'_> {
         uses.any(|used| used.root == field)
     }
 
-    /// Returns `true` if this is a step that runs before the finally step to which `field` belongs.
-    /// Such a reference is reported with the finally steps.
+    /// Returns `true` if this place is a step that runs before the finally step to which `field`
+    /// belongs. The check of the finally steps reports such a reference.
     fn precedes(self, field: Root, steps: &[Step]) -> bool {
         let (Self::Step(by), Root::Step { step, .. }) = (self, field) else { return false };
         !by.is_final() && steps[step].is_final()
     }
 
-    /// Returns `true` if this is a finally step whose conditions do not check the status of the
-    /// step in `field`. Before a finally step, any step may have been skipped or cancelled.
+    /// Returns `true` if this place is a finally step, and none of its conditions checks the status
+    /// of the step to which `field` belongs. The referenced step may then have no output, because
+    /// finally steps also run after steps that were skipped or cancelled.
     fn is_final_without_check(self, field: Root) -> bool {
         let (Self::Step(by), Root::Step { step, .. }) = (self, field) else { return false };
         let status = Root::Step { step, field: Field::Status };

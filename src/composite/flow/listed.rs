@@ -12,7 +12,8 @@ use crate::{
 /// A policy for the flows of composites, which is checked whenever tools are listed.
 pub(in crate::composite) struct ListedFlows {
     policy: FlowPolicy,
-    /// Converts the name of a tool to its name in the policy.
+    /// A function that receives the name that composites use for a tool, and returns the name that
+    /// the policy uses for this tool.
     original: Box<dyn Fn(&str) -> String + Send + Sync>,
 }
 

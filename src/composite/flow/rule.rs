@@ -2,7 +2,7 @@
 
 use super::taint::Source;
 
-/// A restriction of the data that reaches a place.
+/// A rule that forbids one kind of use of labeled data, for example untrusted data in a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     EgressArgument,
@@ -18,7 +18,7 @@ pub(super) enum Rule {
 // === impl Rule ===
 
 impl Rule {
-    /// Returns the label that data must not have.
+    /// Returns the label of the data to which this rule applies.
     pub(super) const fn source(self) -> Source {
         match self {
             Self::EgressArgument | Self::EgressCall => Source::Private,
@@ -31,7 +31,7 @@ impl Rule {
         }
     }
 
-    /// Describes a violation of the rule.
+    /// Returns a text for error messages that describes a violation of this rule.
     pub(super) const fn violated(self) -> &'static str {
         match self {
             Self::EgressArgument => "private data reaches an `egress` tool",

@@ -2,21 +2,21 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A label of data that some calls must not depend on.
+/// A label of data. A policy can forbid certain uses of data that has the label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Private,
     Untrusted,
 }
 
-/// The labels of a value. The labels of the composite's input are not known. A value that depends
-/// on the input therefore has symbolic labels, which stand for the labels of an input property.
+/// The labels of a value in a composite. The labels of the composite's input are not known. A value
+/// that depends on the input therefore stores the names of the input properties instead.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taint {
     private: Option<Trace>,
     untrusted: Option<Trace>,
-    /// The properties of the composite's input on which the value depends. `None` stands for the
-    /// whole input.
+    /// The input properties on which the value depends, each with the path from the property to the
+    /// value. The key `None` stands for the whole input.
     inputs: BTreeMap<InputName, Trace>,
 }
 
@@ -33,33 +33,38 @@ struct Link {
     hop: Hop,
 }
 
-/// A place on the path of a value, such as a step.
+/// A stage on the path of a value through a composite, for example a tool that returns the value or
+/// an argument that contains it.
 #[derive(Clone, Debug)]
 pub(super) struct Hop {
-    /// The name of the composite that contains the place.
+    /// The name of the composite to which this stage belongs.
     pub(super) composite: Arc<str>,
-    /// A description of the place, such as the name of a tool or argument.
+    /// A description of this stage, such as the name of a tool or argument.
     pub(super) what: String,
-    /// The step or target that contains the place, such as ``step `read` ``.
+    /// The step or target to which this stage belongs, such as ``step `read` ``. `None` if it
+    /// belongs to no step or target.
     pub(super) place: Option<String>,
 }
 
 // === impl Taint ===
 
 impl Taint {
-    /// Returns the labels of data that comes from `source` at `hop`.
+    /// Returns the labels of a value that comes directly from `source`. The path of the value
+    /// starts at `hop`.
     pub(super) fn of(source: Source, hop: &Hop) -> Self {
         let mut taint = Self::default();
         *taint.label(source) = Some(Trace::start(hop));
         taint
     }
 
-    /// Returns the symbolic labels of a property of the input.
+    /// Returns the labels of a value that is a property of the composite's input. `None` stands for
+    /// the whole input. The path of the value starts at `hop`.
     pub(super) fn of_input(input: InputName, hop: &Hop) -> Self {
         Self { inputs: [(input, Trace::start(hop))].into(), ..Self::default() }
     }
 
-    /// Returns all labels, for a value whose labels are not known.
+    /// Returns the labels of a value about which nothing is known: all labels, and a dependency on
+    /// the whole input. The path of the value starts at `hop`.
     pub(super) fn unknown(hop: &Hop) -> Self {
         let mut taint = Self::of(Source::Private, hop);
         taint.untrusted = Some(Trace::start(hop));
@@ -74,8 +79,8 @@ impl Taint {
         }
     }
 
-    /// Returns the path on which data from `source` reaches the value. Returns `None` if no such
-    /// data reaches it.
+    /// Returns the path on which data with the label `source` reaches the value. Returns `None` if
+    /// the value does not have this label.
     pub(super) const fn get(&self, source: Source) -> Option<&Trace> {
         match source {
             Source::Private => self.private.as_ref(),
@@ -83,12 +88,14 @@ impl Taint {
         }
     }
 
-    /// Iterates over the input properties on which the value depends.
+    /// Returns an iterator over the input properties on which the value depends. Each property has
+    /// the path from the property to the value.
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&InputName, &Trace)> {
         self.inputs.iter()
     }
 
-    /// Adds the labels of `other`. If both have a label, its path is not changed.
+    /// Adds the labels and input properties of `other`. A label that this value already has keeps
+    /// its path.
     pub(super) fn join(&mut self, other: &Self) {
         for source in [Source::Private, Source::Untrusted] {
             let label = self.label(source);
@@ -101,7 +108,8 @@ impl Taint {
         }
     }
 
-    /// Returns `true` if this value has all labels of `other`.
+    /// Returns `true` if this value has all labels of `other`, and depends on all input properties
+    /// on which `other` depends.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let has = |source| self.get(source).is_some() || other.get(source).is_none();
         has(Source::Private)
@@ -109,7 +117,8 @@ impl Taint {
             && other.inputs.keys().all(|input| self.inputs.contains_key(input))
     }
 
-    /// Returns the labels of a value that is computed from this value at `hop`.
+    /// Returns the labels of a value that is computed from this value at `hop`. The labels do not
+    /// change, but their paths are extended by `hop`.
     pub(super) fn through(&self, hop: &Hop) -> Self {
         let then = |trace: &Trace| trace.then(hop);
         let inputs = self.inputs.iter().map(|(input, trace)| (input.clone(), trace.then(hop)));
@@ -120,7 +129,7 @@ impl Taint {
         }
     }
 
-    /// Returns the labels without the symbolic ones.
+    /// Returns the labels without the input properties on which the value depends.
     pub(super) fn without_inputs(&self) -> Self {
         Self { inputs: BTreeMap::new(), ..self.clone() }
     }
@@ -137,7 +146,7 @@ impl Trace {
         Self(Arc::new(Link { before: Some(self.clone()), hop: hop.clone() }))
     }
 
-    /// Returns all places on the path, from the source to the end.
+    /// Returns all stages of the path, from the source of the value to the place where it is used.
     pub(super) fn hops(&self) -> Vec<Hop> {
         let mut hops = Vec::new();
         let mut next = Some(self);
@@ -153,7 +162,8 @@ impl Trace {
 // === impl Hop ===
 
 impl Hop {
-    /// Returns a description of the place for readers of the composite with the name `composite`.
+    /// Returns a description of this stage for a message about `composite`. If the stage belongs to
+    /// a step of another composite, the description names that composite.
     pub(super) fn described(&self, composite: &str) -> String {
         let Self { composite: own, what, place } = self;
         match place {

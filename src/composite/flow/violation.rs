@@ -5,7 +5,8 @@ use std::fmt;
 use super::{rule::Rule, taint::Hop};
 use crate::composite::error::{DisplayPath, Segment};
 
-/// The ways to correct a violation.
+/// The text that each error message about a violation ends with. It lists the ways to correct the
+/// violation.
 const ADVICE: &str = "remove this use, let a person approve the value first, or set `allow_flow` \
                       to the reason why it is safe";
 
@@ -20,12 +21,13 @@ pub struct FlowViolation {
     trace: Vec<String>,
 }
 
-/// The result of checking the composites of a layer.
+/// The result of checking the composites of a layer against a flow policy.
 #[derive(Debug, Default)]
 pub(crate) struct FlowReport {
-    /// The violations, in the order of the definitions.
+    /// All uses of data that the policy forbids, in the order of the composite definitions.
     pub(crate) violations: Vec<FlowViolation>,
-    /// Remarks on exceptions that allow nothing.
+    /// A remark for each `allow_flow` setting that is not needed, because its step or target uses
+    /// no forbidden data.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -33,7 +35,8 @@ pub(crate) struct FlowReport {
 
 #[cfg(feature = "config")]
 impl FlowReport {
-    /// Returns the path of each place with a violation, and a description of all its violations.
+    /// Returns the paths of all places in the definitions at which a violation was found. Each path
+    /// has a text that describes all violations at this place.
     pub(crate) fn places(&self) -> Vec<(&[Segment], String)> {
         let mut places: Vec<(&[Segment], String)> = Vec::new();
         for violation in &self.violations {
@@ -86,7 +89,7 @@ impl FlowViolation {
         format!("{}; {ADVICE}", self.finding())
     }
 
-    /// Returns the violated rule and the path of the data.
+    /// Returns a text that describes the violated rule and the path of the data.
     fn finding(&self) -> String {
         format!("{}: {}", self.rule.violated(), self.trace.join(" → "))
     }

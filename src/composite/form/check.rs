@@ -38,7 +38,7 @@ struct Shape {
     bounds: Option<(&'static str, &'static str)>,
 }
 
-/// The type of value that a keyword accepts.
+/// The type of value that a keyword accepts. It determines how the keyword's value is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Text,
@@ -49,7 +49,7 @@ enum Takes {
     Integer,
     Number,
     Format,
-    /// A value that other functions check.
+    /// Used for keywords such as `type` and `default`, whose values are checked by other functions.
     Other,
 }
 
@@ -247,7 +247,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks the options of a choice property.
+    /// Checks the options of a property whose value the user chooses from a list. The keywords
+    /// `enum`, `oneOf` and `anyOf` contain the options.
     fn choices(&mut self, schema: &JsonObject) {
         if let Some(choices) = schema.get("enum") {
             let count = self.texts("enum", choices);
@@ -310,7 +311,8 @@ impl Mistakes {
         Some(names.len())
     }
 
-    /// Checks options that have display names.
+    /// Checks options that have display names. Each option is a schema with the keywords `const`
+    /// and `title`.
     fn named(&mut self, choices: &[Value]) {
         if choices.is_empty() {
             self.push(FormError::NoChoices);
@@ -342,7 +344,8 @@ impl Mistakes {
         }
     }
 
-    /// Checks the options of a multiple-choice property.
+    /// Checks the keyword `items` of a multiple-choice property, which contains the property's
+    /// options.
     fn items(&mut self, schema: &JsonObject) {
         let items = match schema.get("items") {
             None => {
