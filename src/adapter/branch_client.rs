@@ -42,13 +42,14 @@ pub(super) struct BranchClient {
 
 struct StubHandler;
 
-/// The client's end of the connection. It forwards requests and progress notifications of the
-/// handler to the client.
+/// The client's end of the connection. It forwards the handler's requests and progress
+/// notifications to the client, and returns the client's answers to the handler.
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// The pending requests of the handler to the client, for example questions to the user, each
-    /// with the future of the client's answer. There is usually at most one.
+    /// The handler's pending requests to the client, for example questions to the user. Each entry
+    /// has the id of the request and the future of the client's answer. There is usually at most
+    /// one entry.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 
@@ -138,8 +139,8 @@ impl Transport<RoleServer> for Relay {
     /// Waits until the client has answered one of the handler's pending requests, and returns the
     /// answer to the handler.
     ///
-    /// If a question is added while this function waits, the function need not be woken: rmcp calls
-    /// it again after every message that it sends.
+    /// A new request of the handler does not wake this future. It need not, because rmcp calls
+    /// `receive` again after every message that the handler sends.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

@@ -30,7 +30,9 @@ const MAX_CONNECTIONS: usize = 4096;
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
-    /// The HTTP request for which rmcp calls the server's factory function.
+    /// The admission data of the HTTP request during which rmcp calls the server's factory
+    /// function. `ConnectionLimit::admit`, which the factory function calls, reads the caller from
+    /// it.
     static ADMISSION: Arc<Admission>;
 }
 
@@ -117,12 +119,12 @@ pin_project! {
 /// total limits apply.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// Data that is passed along with a request through the inner service: the caller, and the reason
-/// if the request must be rejected.
+/// The data that a `ConnectionLimit` shares with the service behind it during one HTTP request: the
+/// name of the caller, and the reason if the request must be rejected.
 struct Admission {
     caller: Option<Arc<str>>,
-    /// The reason why the request must be rejected, if a check has failed after the request had
-    /// reached the inner service.
+    /// The reason why the request must be rejected. Set by a check that fails after the service
+    /// behind the layer has received the request, for example if there are too many sessions.
     refused: OnceLock<Refusal>,
 }
 
@@ -135,7 +137,8 @@ struct Open {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// A permit for one open session or request. It counts toward the limits until it is dropped.
+/// A permit for one open session or request. The session or request counts toward the limits until
+/// the permit is dropped.
 struct Permit {
     counts: Arc<Counts>,
     caller: Option<Arc<str>>,

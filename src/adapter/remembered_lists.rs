@@ -34,7 +34,7 @@ pub(crate) struct Memory(Arc<Mutex<HashMap<ItemKind, Lists>>>);
 struct Lists {
     /// All pages of the last complete list.
     whole: Vec<Reply>,
-    /// The pages received so far of a newer list whose last page has not arrived yet.
+    /// The first pages of a newer list whose last page has not been received yet.
     begun: Vec<Reply>,
 }
 

@@ -33,7 +33,8 @@ const MASK: &str = "***";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// The secrets in all their encodings, sorted from longest to shortest.
+    /// The texts to redact. They contain each secret in all its encodings, and are sorted from
+    /// longest to shortest.
     texts: Arc<[String]>,
 }
 
@@ -85,7 +86,7 @@ impl Secrets {
         Cow::Owned(redacted)
     }
 
-    /// Returns the ranges of the text that contain secrets. The ranges are ordered and do not
+    /// Returns the byte ranges of all secrets in the text. The ranges are ordered and do not
     /// overlap.
     fn places(&self, text: &str) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();

@@ -53,7 +53,8 @@ pub trait Decode: ServiceRole {
     fn decode(line: &[u8], peer: &str) -> Option<RxJsonRpcMessage<Self>>;
 }
 
-/// The members of a JSON-RPC request or response. Their content is not parsed yet.
+/// The members of a JSON-RPC request or response. The values of `params` and `result` are not
+/// parsed yet.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "jsonrpc")]

@@ -17,10 +17,11 @@ const MEMORY_KEPT: usize = 64 << 10;
 /// A buffer for one line of input. The line may arrive in several pieces.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The maximum size in bytes of a request or notification from the peer. Responses may have a
-    /// higher limit.
+    /// The maximum size in bytes of a request or notification from the peer. Responses may be
+    /// larger, up to [`MAX_LINE_BYTES`].
     max_request: usize,
-    /// The bytes of the line. If the line exceeds a limit, only its first bytes.
+    /// The bytes of the line. If the line exceeds a limit, this buffer contains only the first
+    /// bytes.
     pub(super) bytes: BytesMut,
     /// The last bytes of a line that exceeds a limit.
     tail: Vec<u8>,
@@ -28,7 +29,7 @@ pub(super) struct Line {
     values: ValueCount,
 }
 
-/// A limit that a message can exceed.
+/// A limit that an incoming message has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Excess {
     #[error("of more than {} MiB", .0 >> 20)]
@@ -109,8 +110,8 @@ impl Line {
 
     /// Determines the kind of an oversized message from its first and last bytes.
     ///
-    /// All known MCP libraries write the `id` of a message near its beginning or its end. If a peer
-    /// writes a false `id`, it can only disturb its own requests, or requests that were sent to it.
+    /// All known MCP libraries write the `id` of a message near its beginning or its end. A peer
+    /// that writes a wrong `id` affects only its own requests, or requests that it has received.
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);
@@ -133,7 +134,8 @@ impl Line {
     }
 }
 
-/// The first bytes of an oversized message, scanned for the kind of the message.
+/// The beginning of an oversized message, and whether the message seems to be a response. Used
+/// because the message is too large to be parsed.
 struct Head<'a> {
     /// The text before the first of the keys `params`, `result` and `error`.
     outside: &'a str,

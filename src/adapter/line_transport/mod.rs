@@ -257,7 +257,8 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     Some(serde_json::to_string(&error).ok())
 }
 
-/// Returns the error that replaces an oversized response.
+/// Returns the JSON-RPC error that replaces an oversized response. `peer` is the name of the peer
+/// that sent the response, and `excess` is the limit that it exceeds.
 fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
     ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }

@@ -107,7 +107,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request and waits for its response.
+    /// Sends a request to the server and waits for its response. Dropping the future cancels the
+    /// request.
     pub(super) async fn call(&self, request: Request) -> Result<Reply, BackendError> {
         let is_list = matches!(request.subject(), Subject::List(..));
         let (message, context) = request.into_parts();
@@ -162,9 +163,10 @@ impl Connection {
         }
     }
 
-    /// Checks the questions in an `InputRequired` result. Only servers with protocol version
-    /// 2026-07-28 or later return this result. Older servers send their questions as separate
-    /// requests.
+    /// Checks the questions in an `InputRequired` result. Returns an error message if the server
+    /// may not ask questions, or if the questions are too many or too large. Only servers with
+    /// protocol version 2026-07-28 or later return this result. Older servers send their questions
+    /// as separate requests.
     fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
         let asked = || asks.input_requests.iter().flatten();
         if !self.elicitation && asked().next().is_some() {

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Stores the reason why a connection ended, so that the supervisor task can report it. Clones
-/// share the reason. Empty while the reason is unknown.
+/// The reason why the connection to a server ended, as a text. The transport stores it, and the
+/// supervisor task reports it. `None` while the reason is unknown. Clones share the reason.
 #[derive(Clone, Default)]
 pub(super) struct ExitReason(Arc<Mutex<Option<String>>>);
 

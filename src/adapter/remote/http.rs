@@ -149,8 +149,8 @@ impl RemoteBuilder {
         self.transport_with(open, callers)
     }
 
-    /// Returns the connection settings for the server at `url`, and adds the secrets of the URL and
-    /// the headers.
+    /// Returns the connection settings for the server at `url`. Also registers the secrets in the
+    /// URL and in the headers, so that errors and logs redact them.
     fn http_config(
         &mut self,
         url: &str,

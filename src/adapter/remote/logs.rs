@@ -115,8 +115,8 @@ impl Wanted {
 // === impl LogRoutes ===
 
 impl LogRoutes {
-    /// Registers a request that is about to be sent. Log messages of the server are sent to `logs`,
-    /// which belongs to the request's client.
+    /// Registers a request that is about to be sent. `logs` receives the server's log messages for
+    /// the request's client. It is `None` if there is no client that receives log messages.
     pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
         let logs = logs.map(|logs| (logs.clone(), about.clone()));
         let mut open = self.requests();

@@ -31,8 +31,8 @@ pub(super) struct OrderedTransport<T> {
     /// until then, so that messages are sent in order.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
-    /// Notified when the server has rejected a message with an error that does not name the
-    /// request. rmcp cannot assign such an error to a request.
+    /// Notified when the server has rejected a message with an error that contains no request id.
+    /// rmcp cannot assign such an error to a pending request.
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,

@@ -29,7 +29,8 @@ pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
 /// The pending calls on a connection to a server with protocol version 2025-11-25 or older. Such a
-/// server may ask the user questions during a call, and this record finds the client to ask.
+/// server may send questions for the user during a call. The entry of the call contains the client
+/// that receives these questions.
 pub(super) struct Calls {
     /// A lock that is held from sending a call until the ID of the call is known. A question about
     /// the call may arrive earlier, and waits for the lock.
@@ -63,9 +64,8 @@ struct Call {
 // === impl Calls ===
 
 impl Calls {
-    /// Waits for the exclusive right to send and register the request. Returns `None` if the
-    /// request needs no registration, because servers may not ask for input during a request of
-    /// this kind.
+    /// Waits for the exclusive right to send and register the request. Returns `None` if the server
+    /// may not ask questions during a request of this kind, so that no registration is needed.
     pub(super) async fn registering(
         self: &Arc<Self>,
         request: &ClientRequest,

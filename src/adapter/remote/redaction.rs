@@ -22,7 +22,8 @@ use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 /// truncated.
 const TOLD: usize = 512;
 
-/// The name of a remote server, and the secrets to redact in errors and logs about the server.
+/// The name of a remote server, and the secrets that must be redacted in errors and logs about the
+/// server.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) name: Arc<str>,
@@ -112,8 +113,8 @@ impl About {
     }
 }
 
-/// Returns the kind of [`BackendError`](crate::message::BackendError) that describes why a request
-/// could not be sent.
+/// Returns the kind of [`BackendError`](crate::message::BackendError) that a caller receives if its
+/// request could not be sent because of `error`.
 pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     for kind in kinds {
@@ -165,7 +166,7 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
 }
 
 /// Returns `true` if the error's message is not worth logging, because it only names an error type
-/// or a step. The error's source then contains the details.
+/// or a step. The message of the error's source contains the details.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
     #[cfg(feature = "http")]
     if super::http_error::is_wrapper(error) {

@@ -65,7 +65,7 @@ pub struct RemoteBuilder {
 /// The response future of a [`RemoteService`].
 pub struct ResponseFuture(BoxFuture<'static, Result<Reply, BackendError>>);
 
-/// A handle that can close a server's connection. Unlike a clone of the [`RemoteService`], the
+/// A handle that closes the connection to a server. Unlike a clone of the [`RemoteService`], the
 /// handle does not keep the connection open.
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 #[derive(Clone)]

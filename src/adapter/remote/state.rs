@@ -51,7 +51,8 @@ pub(super) struct Remote {
     pub(super) about: About,
     pub(super) connect_timeout: Duration,
     pub(super) passed_meta: Arc<[String]>,
-    /// Whether the server may ask the callers' users for input.
+    /// `true` if the server may ask the callers' users for input. This program then declares the
+    /// `elicitation` capability to the server.
     pub(super) elicitation: bool,
     pub(super) changes: Changes,
     pub(super) lists: Lists,
@@ -62,7 +63,7 @@ pub(super) struct Remote {
     /// Notified when all subscriptions must be sent again to a server with protocol version
     /// 2025-11-25 or older.
     pub(super) subscribe_again: Notify,
-    /// The log levels that clients have set.
+    /// The minimum levels of the server's log messages that clients have set.
     pub(super) levels: Levels,
     /// Notified when abandoned subscriptions must be ended at a server with protocol version
     /// 2025-11-25 or older.
@@ -128,25 +129,28 @@ struct Known {
     abandoned_bytes: usize,
 }
 
-/// A connection to a server.
+/// An established connection to a remote server.
 pub(super) struct Connection {
     pub(super) about: About,
     pub(super) peer: Peer<RoleClient>,
-    /// Whether the server speaks protocol version 2026-07-28 or later.
+    /// `true` if the server speaks protocol version 2026-07-28 or later.
     pub(super) modern: bool,
     /// Cancelled when the connection is lost or closed. After that, no more messages arrive on the
     /// connection.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The pending calls about which the server may ask questions during the call. `None` if it may
-    /// not, or if its protocol version is 2026-07-28 or later, in which questions are part of the
-    /// result.
+    /// The pending calls, during which the server may send questions as separate requests. `None`
+    /// if the server may not ask questions, or if its protocol version is 2026-07-28 or later. Such
+    /// a server returns its questions in a result.
     pub(super) calls: Option<Arc<Calls>>,
-    /// Whether the server may ask the callers' users for input.
+    /// `true` if the server may ask the callers' users for input. If `false`, results that contain
+    /// questions are rejected.
     pub(super) elicitation: bool,
-    /// Whether the rmcp client of this connection declares no client capabilities to the server.
+    /// `true` if the rmcp client of this connection declares no client capabilities. If `false`,
+    /// each request to a server with protocol version 2026-07-28 or later contains the capabilities
+    /// of its caller in `_meta`, even if there are none.
     pub(super) declares_nothing: bool,
-    /// Whether the server declares the `logging` capability.
+    /// `true` if the server declares the `logging` capability.
     pub(super) logs: bool,
     /// Additional `_meta` keys that are forwarded from callers' requests to the server. The keys of
     /// the trace context are always forwarded.
@@ -154,9 +158,9 @@ pub(super) struct Connection {
     /// The state of the server to which this connection belongs. A weak reference, because the
     /// state owns the connection.
     pub(super) remote: Weak<Remote>,
-    /// Set when a request has failed because the server was unreachable, and reset by the server's
-    /// next response. The server may have restarted in the meantime, because a restart does not end
-    /// a connection over HTTP.
+    /// `true` if a request has failed because the server was unreachable, and the server has not
+    /// sent a response since then. The server may have restarted in the meantime, because a restart
+    /// does not end a connection over HTTP.
     pub(super) has_failed: AtomicBool,
 }
 
@@ -415,8 +419,8 @@ impl Drop for Unsubscribing<'_> {
 // === impl Known ===
 
 impl Known {
-    /// Adds `callers` subscriptions to a resource. Returns `false` if the URIs of all subscribed
-    /// resources together would exceed their size limit.
+    /// Adds `callers` subscriptions to a resource. Returns `false`, and adds nothing, if the URIs
+    /// of all subscribed resources together would exceed their size limit.
     fn subscribed(&mut self, uri: &str, callers: usize) -> bool {
         if let Some(count) = self.subscriptions.get_mut(uri) {
             *count += callers;

@@ -72,17 +72,19 @@ pub(super) struct Attempt {
 /// The kind of MCP handshake that opens a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
-    /// Asks the server for its protocol versions with `server/discover`.
+    /// The first request of the handshake is `server/discover`, which asks the server for its
+    /// protocol versions.
     Ask,
-    /// Sends `initialize`, as protocol versions before 2026-07-28 require.
+    /// The first request of the handshake is `initialize`, as protocol versions before 2026-07-28
+    /// require.
     Initialize,
 }
 
 /// The reason why an attempt to connect to a server has failed.
 struct Trouble {
     text: String,
-    /// Whether the server was reached but did not understand the handshake. If `true`, the other
-    /// kind of handshake is tried.
+    /// `true` if the server was reached but did not understand the handshake. The supervisor task
+    /// then tries the other kind of handshake.
     misunderstood: bool,
 }
 

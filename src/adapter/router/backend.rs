@@ -27,8 +27,8 @@ pub struct Backend {
 /// description is unknown.
 pub(super) type Description = Arc<dyn Fn() -> Option<ServerConfig> + Send + Sync>;
 
-/// A trait object for the Tower service of a backend. Each backend may have a service of a
-/// different type.
+/// The Tower service of a backend. The router stores it as a trait object, because each backend may
+/// have a service of a different type.
 pub(super) trait BackendService: Send + Sync {
     /// Clones the service, waits until the clone is ready, and calls it with the request.
     ///
@@ -37,8 +37,8 @@ pub(super) trait BackendService: Send + Sync {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>>;
 }
 
-/// A cloneable Tower service in a mutex, so that it can be shared between threads without being
-/// `Sync`. The lock is held only to clone the service.
+/// A backend's Tower service in a mutex. The mutex makes it possible to share a service that is not
+/// `Sync` between threads. The lock is held only while the service is cloned.
 ///
 /// The stored service is only cloned, and never polled for readiness. Otherwise, it could reserve a
 /// permit, for example of a concurrency limit, and keep other requests waiting.

@@ -63,7 +63,7 @@ pub enum RouterMistakeKind {
         Sanitized(backend)
     )]
     IllegalPrefix {
-        /// The name of the backend with the prefix.
+        /// The name of the backend whose prefix is invalid.
         backend: String,
         /// The invalid prefix.
         prefix: String,
@@ -89,9 +89,10 @@ pub enum RouterMistakeKind {
         Sanitized(backend)
     )]
     MeaninglessPrefix {
-        /// The name of the backend with the prefix.
+        /// The name of the backend that has a prefix.
         backend: String,
-        /// The name of the conflict rule, as it is written in a configuration file.
+        /// The conflict rule of the router as it is written in a configuration file, for example
+        /// `priority`.
         conflicts: &'static str,
     },
 }

@@ -64,25 +64,27 @@ struct State<I> {
     earlier: VecDeque<Arc<Merged<I>>>,
 }
 
-/// The cache entry of one backend: its last known items, and the state of the list requests to it.
+/// The cache entry of one backend. It contains the backend's last known items, and the state of
+/// list requests to the backend.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
     /// The epoch (change counter) of the list request whose response is stored in `known`. `None`
     /// if the backend has not returned a list yet.
     heard: Option<u64>,
-    /// The last list request that the backend has rejected with "method not found". `None` if the
-    /// backend has returned a list since then.
+    /// Describes when the last list request was sent that the backend has rejected with "method not
+    /// found". `None` if there was no such request, or if the backend has returned a list since
+    /// then.
     lacks: Option<When>,
     outage: Option<Outage>,
-    /// Whether the backend is late, because a list request has given up waiting for it. List
-    /// requests do not wait for a late backend, but use `known` immediately.
+    /// `true` if a list request has given up waiting for the backend. Later list requests then do
+    /// not wait for the backend, but use `known` immediately.
     late: bool,
     /// The epoch (change counter) of the latest list request that used `known` because the backend
     /// was late.
     used: u64,
-    /// Whether a background task is waiting for a list of this backend.
+    /// `true` if a background task is waiting for a list of this backend.
     asked: bool,
-    /// Whether a client has received a list that may lack current items of this backend. If the
+    /// `true` if a client has received a list that may lack current items of this backend. If the
     /// backend then returns other items, clients are notified of the change.
     owed: bool,
     /// The pauses between change notifications. They grow if the backend changes its list
@@ -100,11 +102,12 @@ enum Difference {
     Content,
 }
 
-/// Identifies when a list was requested from a backend: before or after a reported change.
+/// Describes when a list was requested from a backend. No change of a list of this kind was
+/// reported between two requests with equal epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
-    /// Whether the backend's server description was known when the list was requested. A backend
+    /// `true` if the backend's server description was known when the list was requested. A backend
     /// that did not know the list method is asked again once its description is known.
     pub(super) described: bool,
 }
@@ -119,13 +122,13 @@ pub(super) enum Outage {
     Failed(String),
 }
 
-/// States how a list request obtains the items of a backend.
+/// The way in which a list request obtains the items of one backend.
 pub(super) enum CacheDecision<I> {
-    /// The backend has no items of this kind.
+    /// The list contains no items of the backend, because the backend has no items of this kind.
     Skip,
     Ask,
-    /// The backend is late, so the list request uses the backend's last known items and does not
-    /// wait.
+    /// The list request uses the last known items of the backend, and does not wait for a response,
+    /// because the backend is late.
     Use {
         known: Option<Arc<Listed<I>>>,
         asked: bool,
@@ -134,9 +137,10 @@ pub(super) enum CacheDecision<I> {
 
 /// The result of storing a backend's response to a list request in the cache.
 pub(super) struct Learnt<I> {
-    /// The items to list for the backend, if any.
+    /// The items of the backend that the client receives. `None` if no list of the backend is
+    /// known.
     pub(super) source: Option<Arc<Listed<I>>>,
-    /// Whether `source` contains the backend's current items. If `false`, the items may be
+    /// `true` if `source` contains the backend's current items. `false` if the items may be
     /// outdated.
     pub(super) fresh: bool,
     /// The delay after which clients must be notified that the list has changed. `None` if they
@@ -421,14 +425,14 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Returns `true` if `known` comes from a list request that was sent at a later epoch than
-    /// `when`.
+    /// Returns `true` if the backend has already answered a list request with a later epoch (change
+    /// counter) than `when`. A response to a request that was sent at `when` must then be ignored.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }
 
-    /// Returns the last known items of the backend. They are marked as current if no outage is
-    /// recorded.
+    /// Returns the last known items of the backend as the result of a list request. `fresh` is
+    /// `true` if there is no reason why the items may be outdated.
     fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }

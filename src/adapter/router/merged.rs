@@ -40,13 +40,13 @@ pub(super) struct Merged<I> {
     fingerprint: u64,
 }
 
-/// The backend to which requests for a name or URI are sent.
+/// Determines how a request for a name or URI is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// The backend with this index.
+    /// The request is sent to the backend with this index.
     To(usize),
-    /// Requests are rejected, because several backends offer an item with this name, and all of
-    /// these items are left out.
+    /// The request is rejected, because several backends offer an item with this name, and the
+    /// router leaves out all of these items.
     Contested,
 }
 
@@ -238,7 +238,8 @@ struct NamedItem<I> {
     contested: bool,
 }
 
-/// The first backend that lists an item with a certain name or URI.
+/// The first backend that lists an item with a certain name or URI. Used while lists are merged, to
+/// find other items with the same name.
 struct Owner {
     place: usize,
     /// The index of the item in the list of all items that are being merged.

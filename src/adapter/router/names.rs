@@ -71,7 +71,7 @@ impl ExposedNames {
         Self { conflicts, separator, backends, by_prefix }
     }
 
-    /// Returns the name of the backend with this index.
+    /// Returns the name of the backend with the index `place`.
     pub(super) fn of(&self, place: usize) -> &Arc<str> {
         &self.backends[place].name
     }

@@ -56,8 +56,8 @@ enum State {
     Working(BoxFuture<'static, Result<Reply, BackendError>>),
 }
 
-/// A pending request to a backend. When the backend replies, the reply is translated for the
-/// client.
+/// A pending request to a backend. When the backend replies, its own names and errors are
+/// translated to those that the client knows.
 struct Sent {
     reply: BoxFuture<'static, Result<Reply, BoxError>>,
     shared: Arc<Shared>,
@@ -232,8 +232,8 @@ impl Future for Sent {
 // === impl Wanted ===
 
 impl Wanted {
-    /// Replaces the name of the item in a request, which the client uses, by the backend's own
-    /// name. Returns the item or method of the request, with the client's name of the item.
+    /// Replaces the tool or prompt name in a client's request by the backend's own name. Returns
+    /// the item or method that the request is about, with the name that the client has used.
     fn translate(names: &ExposedNames, place: usize, message: &mut ClientRequest) -> Self {
         use ClientRequest as Message;
 

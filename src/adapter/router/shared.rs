@@ -65,14 +65,14 @@ pub(super) struct Shared {
 /// The result of looking for the backend to which a request for an item is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The backend with this index.
+    /// The request is sent to the backend with this index.
     To(usize),
-    /// Several backends offer an item with this name, and all of these items are left out. The
-    /// request is rejected.
+    /// The request is rejected, because several backends offer an item with this name, and the
+    /// router leaves out all of these items.
     Contested,
-    /// The backend can only be found after the items of all backends have been listed.
+    /// The backend is not known yet. The router must list the items of all backends to find it.
     Look,
-    /// No backend can have this item.
+    /// The request is rejected, because no backend can have this item.
     Nowhere,
 }
 
@@ -495,8 +495,8 @@ impl<I: CachedItem> Drop for Awaited<'_, I> {
 // === impl BackgroundRefresh ===
 
 impl<I: CachedItem> BackgroundRefresh<I> {
-    /// Disarms the guard. Called when the end of the task was already recorded, because a new task
-    /// may have been started since then.
+    /// Disarms the guard. Called when the end of the task was already recorded. The guard must not
+    /// record it again, because a newer task may have been started since then.
     fn end(mut self) {
         self.ended = true;
     }

@@ -33,7 +33,8 @@ pub(super) struct Changing {
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-/// The state of one client connection that is needed to send change notifications to the client.
+/// The state of one client connection that determines which change notifications the client
+/// receives.
 #[derive(Default)]
 pub(super) struct Connection {
     claims: OnceLock<Claims>,
@@ -61,11 +62,11 @@ enum Opened {
     /// The client has sent `initialize`. The value records the changes until a task begins to
     /// notify the client.
     Initialized(Box<Watch>),
-    /// A task is notifying the client of changes.
+    /// A task has taken the recorded changes and notifies the client of changes.
     Told,
 }
 
-/// Records all changes of lists and resources from the creation of this value on.
+/// A recorder of changes. It records all changes of lists and resources from its creation on.
 pub(super) struct Watch {
     tools: Bumps,
     prompts: Bumps,
@@ -131,7 +132,7 @@ impl Connection {
 
     /// Takes the recorded changes, so that the calling task can notify the client of them. Returns
     /// `None` if another task already notifies the client, or if the client has not sent
-    /// `initialize`.
+    /// `initialize` yet.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = self.opened();
         match mem::take(&mut *opened) {
@@ -161,8 +162,8 @@ impl Connection {
 
     /// Returns the `subscriptions/listen` streams that were requested and have not started yet.
     ///
-    /// When one of these streams starts, it can use the recorded changes of any of them. In the
-    /// worst case, the client is notified of a change twice.
+    /// When one of these streams starts, it may use the changes that were recorded for another one
+    /// of them. In the worst case, the client is notified of a change twice.
     pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }

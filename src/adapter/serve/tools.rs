@@ -41,11 +41,11 @@ pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
 /// The tools that clients have listed. rmcp looks them up to check the headers of tool calls.
 ///
-/// rmcp's lookup is synchronous, so it only finds tools that were listed earlier. With the feature
-/// `http`, a call of an unknown tool first lists the tools on behalf of its client, at most once a
-/// second. Then the call is checked; see `ServeService::check_headers`. There is an exception:
-/// after the tools have changed, a call of a tool that had no header annotations before does not
-/// wait for the listing.
+/// rmcp's lookup is synchronous, so it finds only tools that were listed earlier. With the feature
+/// `http`, the server therefore lists the tools itself when a client calls an unknown tool, at most
+/// once a second. Then it checks the call; see `ServeService::check_headers`. There is one
+/// exception: after the tools have changed, a call of a tool that had no header annotations before
+/// does not wait for the listing.
 ///
 /// rmcp only uses the header annotations in a tool's schema. For tools without annotations, which
 /// are most tools, only the name is stored.
@@ -71,8 +71,7 @@ struct Listed {
     bytes: usize,
 }
 
-/// Whether the server remembers a tool: listed since the last change of the tools, listed only
-/// before the change, or not listed.
+/// Whether the server remembers a tool, and whether the tool may have changed since it was listed.
 #[cfg(feature = "http")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
@@ -81,7 +80,7 @@ pub(super) enum Known {
     /// help.
     Now,
     /// The tool was listed before the last change of the tools, and had no header annotations at
-    /// that time.
+    /// that time. A call of such a tool does not wait for a new listing.
     Plain,
     No,
 }
@@ -107,9 +106,9 @@ pub(super) struct Searches {
     hasher: RandomState,
 }
 
-/// The state that all clients with the same credentials share, because they see the same tools.
-/// Contains the latest listing that was made to find an unknown tool and did not contain it. `None`
-/// if there was no such listing.
+/// The state that calls with the same credentials share, because they see the same tools. Contains
+/// the latest listing that was made for an unknown tool and did not contain it. `None` if there was
+/// no such listing.
 ///
 /// A call holds the lock while it lists the tools. Concurrent calls wait for the lock, and then use
 /// the result instead of listing the tools again. If the first call is dropped, the next one lists
@@ -117,8 +116,8 @@ pub(super) struct Searches {
 #[cfg(feature = "http")]
 pub(super) type View = Arc<tokio::sync::Mutex<Option<Search>>>;
 
-/// A listing that did not contain the tool that was looked for: its time, and the epoch (change
-/// counter) of the tools.
+/// A listing of the tools that did not contain the called tool. Stores the time of the listing and
+/// the epoch (change counter) of the tools.
 #[cfg(feature = "http")]
 pub(super) struct Search {
     epoch: u64,
@@ -213,8 +212,8 @@ impl ListedTools {
         }
     }
 
-    /// Returns whether the named tool is remembered: listed since the last change of the tools,
-    /// listed only before the change, or not listed.
+    /// Returns whether the named tool is remembered, and whether it may have changed since it was
+    /// listed. `now` is the current epoch (change counter) of the tools.
     #[cfg(feature = "http")]
     pub(super) fn find(&self, name: &str, now: u64) -> Known {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -227,7 +226,8 @@ impl ListedTools {
     }
 
     /// Returns the named tool if it is remembered with its header annotations. Returns `None` if it
-    /// has no annotations, or was not listed since the last change of the tools.
+    /// has no annotations, or was not listed since the last change of the tools. `now` is the
+    /// current epoch (change counter) of the tools.
     pub(super) fn get(&self, name: &str, now: u64) -> Option<Tool> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tool = known.tools.get(name).filter(|_| known.epoch == now)?;

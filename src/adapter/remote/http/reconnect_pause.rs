@@ -52,8 +52,8 @@ impl ReconnectPause {
     ///
     /// # Errors
     ///
-    /// Returns an error if no server may have the address in `url`, or if the client cannot be
-    /// created.
+    /// Returns an error if connections to the address in `url` are forbidden, or if the client
+    /// cannot be created.
     pub(super) fn new(url: &str) -> Result<Self, BoxError> {
         address_policy::check(url)?;
         let client = address_policy::client_builder().pool_idle_timeout(IDLE_TIMEOUT);

@@ -34,8 +34,8 @@ pub(super) struct SendTimeout<T> {
 /// The kind of an outgoing message, which determines the limit that applies to it.
 enum Kind {
     Cancellation,
-    /// A response or error that answers a request from the server. The value is the number of bytes
-    /// that the message reserves in the size limit.
+    /// A response or an error that answers a request from the server. The value is the number of
+    /// bytes that it reserves in the total size of unsent answers.
     Answer(usize),
     Other,
 }

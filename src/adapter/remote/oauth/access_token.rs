@@ -18,7 +18,8 @@ const A_LIFETIME: u64 = 10 * 365 * 24 * 60 * 60;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct AccessToken {
     pub(super) value: Arc<str>,
-    /// The time until the token expires. `None` if the authorization server did not specify it.
+    /// The time from the token response until the token expires. `None` if the authorization server
+    /// did not specify it.
     pub(super) lifetime: Option<Duration>,
 }
 

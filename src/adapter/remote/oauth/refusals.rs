@@ -9,8 +9,8 @@ use std::{
 
 use tokio::time::Instant;
 
-/// The time for which a refusal is remembered. During this time, the refused token is not exchanged
-/// again.
+/// The time for which a refusal is remembered. During this time, requests with the refused token
+/// fail without another request to the authorization server.
 const KEPT: Duration = Duration::from_secs(10);
 /// The maximum number of remembered refusals.
 const MAX_REFUSALS: usize = 1000;

@@ -34,9 +34,8 @@ use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 /// The time that a child process has to exit after its input was closed. It has the same time again
 /// after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
-/// The time to wait for the rest of a child's output after the child has exited. If the child
-/// closes its output first, this is the time to wait for its exit status, and for the end of its
-/// standard error.
+/// The time to wait for remaining data of a child process: for the rest of its output after it has
+/// exited, or for its exit status and its last error messages after it has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
 /// The timeout for writing a message to a child. A busy child rarely exceeds this timeout, because
 /// small messages fit into the buffer of the pipe. If a child never reads its input, the timeout is
@@ -69,12 +68,12 @@ pub(super) struct Process {
     errors: Mutex<JoinSet<()>>,
     last_line: ExitReason,
     last_words: ExitReason,
-    /// Set when the child's standard output ends before this program has closed the connection. The
-    /// reported reason then includes the exit status of the child.
+    /// `true` if the child's standard output has ended before this program has closed the
+    /// connection. The reported reason then includes the exit status of the child.
     has_left: AtomicBool,
-    /// The deadline for reading the output of a child that has exited. Other processes may still
-    /// write to the output, and are ignored after the deadline. The deadline is set only once,
-    /// although rmcp drops and restarts the future of `receive` repeatedly.
+    /// The time at which this program stops reading the output of a child that has exited. The
+    /// output may not have ended by then, because other processes may still write to it. The time
+    /// is set only once, although rmcp drops and restarts the future of `receive` repeatedly.
     given_up_at: OnceLock<Instant>,
 }
 
