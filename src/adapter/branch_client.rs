@@ -136,8 +136,8 @@ impl Transport<RoleServer> for Relay {
         future::ready(Ok(()))
     }
 
-    /// Waits until the client has answered one of the handler's pending requests, and returns the
-    /// answer to the handler.
+    /// Waits until the client has answered one of the handler's pending requests. Returns this
+    /// answer as the message that the handler receives.
     ///
     /// A new request of the handler does not wake this future. It need not, because rmcp calls
     /// `receive` again after every message that the handler sends.

@@ -220,7 +220,7 @@ impl<H: ServerHandler> Shared<H> {
     }
 }
 
-/// Calls the handler method for this request.
+/// Calls the method of the handler that corresponds to the method of the request `message`.
 ///
 /// rmcp's `Service::handle_request` is not suitable, because it assumes a connection to a client.
 /// For example, if a tool answers `InputRequired` to a client with protocol version 2025-11-25 or

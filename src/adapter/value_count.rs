@@ -24,7 +24,7 @@ enum LexerState {
     #[default]
     Outside,
     String,
-    /// Inside a string, directly after a backslash.
+    /// The text ends inside a string, directly after a backslash.
     Escape,
 }
 

@@ -123,7 +123,7 @@ impl Line {
         }
     }
 
-    /// Empties the buffer for the next line.
+    /// Empties the buffer, so that it can be used for the next line.
     pub(super) fn clear(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
@@ -137,7 +137,7 @@ impl Line {
 /// The beginning of an oversized message, and whether the message seems to be a response. Used
 /// because the message is too large to be parsed.
 struct Head<'a> {
-    /// The text before the first of the keys `params`, `result` and `error`.
+    /// The text of the message before the first of the keys `params`, `result` and `error`.
     outside: &'a str,
     is_response: bool,
 }

@@ -225,8 +225,9 @@ impl Connection {
         }
     }
 
-    /// Returns the `_meta` for the request to the server. Most members of the caller's `_meta` are
-    /// not forwarded, because they describe the caller's protocol version and identity.
+    /// Returns the `_meta` for the request to the server, or `None` if it would be empty. Most
+    /// members of the caller's `_meta` are not forwarded, because they describe the caller's
+    /// protocol version and identity.
     fn meta(&self, message: &ClientRequest, context: &Context) -> Option<RequestMetaObject> {
         let from = context.meta();
         // The `_meta` of an older caller contains no capabilities: it has declared them at
@@ -263,7 +264,7 @@ impl Connection {
         Some(meta).filter(|meta| !meta.is_empty())
     }
 
-    /// Converts a JSON-RPC error of the server into the error for the caller.
+    /// Converts a JSON-RPC error of the server into the error that the caller receives.
     ///
     /// Errors about the connection to the server are replaced, because the caller would mistake
     /// them for errors of its own connection. For example, the codes `-32020` to `-32022` concern
@@ -354,7 +355,8 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Sends the server a notification that cancels a request.
+/// Sends the server a notification that cancels the request with the given id. Does not wait until
+/// the notification has been sent.
 fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     let params = CancelledNotificationParam::new(
         Some(id),

@@ -5,7 +5,7 @@ use std::error::Error;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 /// Returns the source of an HTTP transport error of rmcp. Needed because the error's implementation
-/// of `Error::source` does not return it.
+/// of `Error::source` does not return it. Returns `None` for all other errors.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),

@@ -28,7 +28,7 @@ struct Wanted {
     /// The log level that each client has set. Levels of disconnected clients are ignored.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
     /// The log level that was set by a `logging/setLevel` request that has no client, for example a
-    /// request made in code.
+    /// request made in code. `None` if there was no such request.
     in_code: Option<LoggingLevel>,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct LogRoute {
 
 impl Levels {
     /// Returns the log level that the server would need if `client` set its level to `level`: the
-    /// lowest level of all clients.
+    /// lowest level of all clients. If `client` is `None`, the level is one that program code sets.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);

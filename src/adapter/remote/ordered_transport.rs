@@ -28,7 +28,7 @@ const MAX_QUEUED_URI: usize = 8 << 10;
 pub(super) struct OrderedTransport<T> {
     transport: T,
     /// A channel that closes when the previous outgoing message was queued. The next message waits
-    /// until then, so that messages are sent in order.
+    /// until then, so that messages are sent in order. `None` before the first message.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
     /// Notified when the server has rejected a message with an error that contains no request id.
@@ -36,8 +36,8 @@ pub(super) struct OrderedTransport<T> {
     doubt: Arc<Notify>,
     last_words: ExitReason,
     tokens: Arc<Tokens>,
-    /// A progress notification that was received but not forwarded yet. It may belong to a request
-    /// whose progress token is not known yet.
+    /// A progress notification that was received but not forwarded yet, because it may belong to a
+    /// request whose progress token is not known yet. `None` if no notification is waiting.
     progress: Option<ProgressNotificationParam>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Calls {
     /// the call may arrive earlier, and waits for the lock.
     registering: tokio::sync::Mutex<()>,
     by_id: Mutex<HashMap<RequestId, Call>>,
-    /// Limits the total size of the questions that are not answered yet.
+    /// A budget that limits the total size of the unanswered questions.
     open: ByteBudget,
 }
 
@@ -161,7 +161,7 @@ impl Default for Calls {
 
 impl Registering<'_> {
     /// Registers the call under its ID, after the call was sent. Questions about the call are
-    /// relayed to `client`.
+    /// relayed to `client`. It is `None` if the caller cannot answer questions during a call.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
         self.calls.by_id().insert(id.clone(), call);

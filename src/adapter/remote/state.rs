@@ -234,8 +234,8 @@ impl Remote {
         self.known().info.clone()
     }
 
-    /// Records that a connection was established. Stores the server's description, and clears the
-    /// reason why the server was not connected.
+    /// Records that a connection was established. Stores the server's description `info`, and
+    /// clears the reason why the server was not connected.
     pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
         let mut known = self.known();
         known.info = info;
@@ -272,7 +272,7 @@ impl Remote {
         mem::replace(&mut self.known().tools, fingerprint) != fingerprint
     }
 
-    /// Reports a change of the server's tools.
+    /// Reports that the server's tools have changed, and discards the recorded hash of the tools.
     pub(super) fn tools_changed(&self) {
         // The hash is removed, so that the next connection counts as a change even if it has the
         // same tools as before this change.

@@ -92,7 +92,7 @@ struct Trouble {
 /// connection as permanently closed, so that no call waits for it forever.
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
-/// A connection whose handshake has just succeeded.
+/// A connection whose handshake has just succeeded, and which calls cannot use yet.
 struct NewConnection {
     session: Session,
     gone: CancellationToken,

@@ -78,7 +78,7 @@ pub enum RouterMistakeKind {
         Sanitized(prefix)
     )]
     DuplicatePrefix {
-        /// The names of both backends.
+        /// The names of the two backends that have the same prefix.
         backends: [String; 2],
         /// The prefix that both backends have.
         prefix: String,

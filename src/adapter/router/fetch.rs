@@ -23,7 +23,8 @@ pub(super) struct Listed<I> {
     /// The cache lifetime (`ttlMs`) of the whole list: the shortest lifetime of all pages. `None`
     /// if a page has no lifetime, which means that the list must not be cached.
     pub(super) ttl_ms: Option<u64>,
-    /// The cache scope (`cacheScope`) of the whole list: the narrowest scope of all pages.
+    /// The cache scope (`cacheScope`) of the whole list: the narrowest scope of all pages. `None`
+    /// if no page is private and at least one page has no scope.
     pub(super) cache_scope: Option<CacheScope>,
 }
 

@@ -79,8 +79,8 @@ struct Slot<I> {
     /// `true` if a list request has given up waiting for the backend. Later list requests then do
     /// not wait for the backend, but use `known` immediately.
     late: bool,
-    /// The epoch (change counter) of the latest list request that used `known` because the backend
-    /// was late.
+    /// The epoch (change counter) of the latest list request that used `known` instead of waiting,
+    /// because the backend was late.
     used: u64,
     /// `true` if a background task is waiting for a list of this backend.
     asked: bool,
@@ -96,7 +96,7 @@ struct Slot<I> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Difference {
     Nothing,
-    /// The items are the same, but their order or the cache settings differ.
+    /// The items are the same, but their order or the cache settings of the lists differ.
     Form,
     /// The items differ.
     Content,
@@ -115,7 +115,8 @@ pub(super) struct When {
 /// The reason why the last known items of a backend may be outdated.
 #[derive(Debug)]
 pub(super) enum Outage {
-    /// The backend did not answer a list request within the contained time.
+    /// The backend did not answer a list request in time. The value is the time for which the
+    /// request has waited.
     Late(Duration),
     /// The client that requested the list has cancelled its request before the backend answered.
     GivenUp,
@@ -220,7 +221,7 @@ impl<I: Item> ListCache<I> {
     /// Marks a backend as late, because a list request has given up waiting for it. Returns the
     /// backend's last known items, and the problem if it was not logged yet.
     ///
-    /// Does not mark the backend if it has answered a list request that was sent later.
+    /// Does not mark the backend as late if it has already answered a newer list request.
     pub(super) fn late(
         &self,
         names: &ExposedNames,

@@ -203,10 +203,10 @@ impl<I: Item> Merged<I> {
         }
     }
 
-    /// Returns the first page of the list.
+    /// Returns the first page of the list. `complete` must be `true` if the list contains the
+    /// current items of all backends.
     ///
-    /// `complete` states whether the list contains the current items of all backends. If not, the
-    /// page has no cache lifetime, so that clients do not cache it.
+    /// If `complete` is `false`, the page has no cache lifetime, so that clients do not cache it.
     pub(super) fn first_page(&self, complete: bool) -> Page<I> {
         self.cut(0, complete)
     }

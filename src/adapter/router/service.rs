@@ -156,7 +156,8 @@ fn named(reply: &mut Reply) -> Option<&mut Cow<'static, str>> {
     refusal.name_mut()
 }
 
-/// Returns the error reply to a request for an item that no backend owns.
+/// Returns the error reply to a request for an item that no backend owns. `contested` is `true` if
+/// several backends offer an item with this name, and all of these items are left out.
 fn refuse(kind: ItemKind, name: &str, contested: bool) -> Reply {
     let name = name.to_owned();
     // Resources are never contested: a resource of several backends belongs to the first backend.

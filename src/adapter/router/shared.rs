@@ -84,8 +84,8 @@ struct Fetch<I> {
     answer: BoxFuture<'static, Result<Listed<I>, ListError>>,
 }
 
-/// The pending requests of one listing to the backends. If the client cancels its list request,
-/// background tasks continue these requests. Otherwise, a client with a short timeout would never
+/// The requests of one listing whose responses have not arrived yet. If the client cancels its list
+/// request, background tasks continue them. Otherwise, a client with a short timeout would never
 /// receive the items of a slow backend.
 struct Awaited<'s, I: CachedItem> {
     shared: &'s Arc<Shared>,
@@ -354,7 +354,7 @@ impl Shared {
     /// Lists the items of all backends, because a request names an unknown item. Does nothing if
     /// such a listing ended less than a second ago.
     ///
-    /// Concurrent requests share one listing.
+    /// If several requests call this function concurrently, the backends are listed only once.
     pub(super) async fn list_again<I: CachedItem>(self: &Arc<Self>, context: &Context) {
         let mut looked = I::board(&self.boards).looked.lock().await;
         if looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER) {
@@ -372,8 +372,8 @@ impl Shared {
         .await;
     }
 
-    /// Returns the backend to which a request for a tool, prompt, resource or resource template is
-    /// sent.
+    /// Determines the backend to which a request for a tool, prompt, resource or resource template
+    /// is sent. `name` is the name or URI that the client uses.
     pub(super) fn way(&self, kind: ItemKind, name: &str) -> Target {
         match kind {
             ItemKind::Tool => self.way_to_name::<Tool>(name),
@@ -388,7 +388,8 @@ impl Shared {
         }
     }
 
-    /// Finds the backend for a request for a tool or prompt, by the name that clients see.
+    /// Determines the backend for a request for a tool or prompt. `name` is the name that clients
+    /// see.
     fn way_to_name<I: CachedItem>(&self, name: &str) -> Target {
         match I::board(&self.boards).route(name) {
             Some(route) => route.into(),
@@ -406,7 +407,7 @@ impl Shared {
         }
     }
 
-    /// Finds the backend for a request for a resource, by its URI.
+    /// Determines the backend for a request for the resource with the URI `uri`.
     fn way_to_resource(&self, uri: &str) -> Target {
         let boards = &self.boards;
         let templates = boards.templates.current();

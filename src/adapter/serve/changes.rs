@@ -59,8 +59,8 @@ pub(super) struct PendingStream {
 enum Opened {
     #[default]
     Not,
-    /// The client has sent `initialize`. The value records the changes until a task begins to
-    /// notify the client.
+    /// The client has sent `initialize`. The contained [`Watch`] records the changes until a task
+    /// begins to notify the client.
     Initialized(Box<Watch>),
     /// A task has taken the recorded changes and notifies the client of changes.
     Told,

@@ -79,8 +79,9 @@ impl From<serde_json::Error> for Unanswered {
     }
 }
 
-/// Adds the client's answers to a request, together with the request state that the service has
-/// returned. The request is then sent to the service again.
+/// Adds the client's answers to a request, which is then sent to the service again. `state` is the
+/// request state that the service has returned together with its questions, or `None` if it has
+/// returned none.
 fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
     let (responses, request_state) = match request.message_mut() {
         ClientRequest::CallToolRequest(call) => {

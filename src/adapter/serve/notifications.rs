@@ -47,7 +47,8 @@ struct Older<'a> {
 /// A `subscriptions/listen` stream to a client, and the resources whose updates it sends.
 struct Stream {
     sink: SubscriptionSink,
-    /// The requested resources whose subscription the service has not rejected.
+    /// The resources whose updates the stream sends. These are the requested resources, without
+    /// those whose subscription the service has rejected.
     uris: Uris,
 }
 

@@ -37,8 +37,8 @@ const MAX_SUBSCRIPTION_BYTES: usize = 256 << 20;
 /// The estimated memory in bytes that a subscription needs in addition to its URI.
 const OVERHEAD: usize = 128;
 
-/// A function that sends an unsubscribe request for a resource to the service. It is called in the
-/// background, where no client waits for the reply.
+/// A function that sends an unsubscribe request for the resource with the given URI to the service.
+/// It is called in the background, where no client waits for the result.
 type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorData>> + Send + Sync>;
 
 /// Tracks the resources to which at least one client of a server is subscribed.
@@ -86,9 +86,9 @@ struct Held {
     subscribed: Subscribed,
 }
 
-/// The number of subscribe requests for a resource that the service has accepted. A subscribe
-/// request holds the lock for reading, and an unsubscribe request holds it for writing. So a new
-/// subscribe request is sent only after pending unsubscribe requests have ended.
+/// The number of subscribe requests for one resource that the service has accepted. A subscribe
+/// request holds the lock for reading, and an unsubscribe request holds it for writing. Therefore,
+/// a new subscribe request is sent only after all pending unsubscribe requests have ended.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
 /// The resources to which one connection or stream is subscribed. Dropping this value ends the
@@ -235,7 +235,7 @@ impl Subscriptions {
         })
     }
 
-    /// Removes a resource from the map if no client has a claim on it.
+    /// Removes the entry of a resource if no client has a claim on the resource.
     fn tidy(&self, uri: &str) {
         let mut held = self.held();
         if held.get(uri).is_some_and(|held| held.claims == 0) {

@@ -54,7 +54,7 @@ impl TokenEndpoint {
         Arc::new(Self { client, http, secrets })
     }
 
-    /// Requests an access token.
+    /// Sends a token request to the endpoint, and returns the issued access token.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ fn encoded(text: &str) -> String {
     form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
-/// Reads the body of a response. Fails if the body exceeds the maximum size.
+/// Reads the body of a response. Returns an error if the body is larger than [`MAX_ANSWER`].
 async fn body(mut response: Response) -> Result<Vec<u8>, TokenError> {
     let mut body = Vec::new();
     loop {

@@ -45,8 +45,8 @@ type Request = BoxFuture<'static, Result<Arc<str>, TokenError>>;
 #[derive(Default)]
 struct Slot {
     token: Option<Kept>,
-    /// The token request in progress, if any. All tasks that need the token wait for it. It is
-    /// cancelled if all of these tasks are dropped.
+    /// The token request in progress. `None` if no request is in progress. All tasks that need the
+    /// token wait for the same request. It is cancelled if all of these tasks are dropped.
     request: Option<WeakShared<Request>>,
 }
 
