@@ -21,7 +21,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct ApprovedTools(Arc<Mutex<Vec<ApprovedTool>>>);
 
-/// A tool that a composite calls only after the user has answered a question.
+/// A tool that a composite calls only after the user has answered a question. Clients should not be
+/// able to call the tool without the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ApprovedTool {
     composite: Arc<str>,

@@ -28,7 +28,7 @@ pub enum DefinitionErrorKind {
     /// A required text, such as a name, is blank.
     #[error("`{key}` is blank")]
     Blank {
-        /// The key of the blank text in the definition.
+        /// The key of the blank text in the definition, for example `name`.
         key: &'static str,
     },
     /// The name of a composite breaks the MCP rules for tool names.
@@ -105,19 +105,19 @@ pub enum DefinitionErrorKind {
     /// A number in a definition is out of bounds.
     #[error("`{key}` is {value}: expected 1 to {max}")]
     OutOfBounds {
-        /// The key of the setting that is out of bounds.
+        /// The key of the setting in the definition, for example `max_parallel`.
         key: &'static str,
         /// The configured value of the setting.
         value: usize,
         /// The maximum value of the setting.
         max: usize,
     },
-    /// In a retry policy, the delay before the first retry exceeds the maximum delay.
+    /// In a retry policy or a repeated call, the first delay exceeds the maximum delay.
     #[error("`delay` is {delay:?}: expected at most the `max_delay` of {max_delay:?}")]
     DelayTooLong {
-        /// The configured upper bound of the delay before the first retry.
+        /// The configured first delay, for example the delay before the first retry.
         delay: Duration,
-        /// The configured upper bound of the delay before any retry.
+        /// The configured maximum of all delays.
         max_delay: Duration,
     },
     /// A step depends on a step that does not exist.
@@ -224,10 +224,10 @@ pub enum DefinitionErrorKind {
         /// The illegal id.
         id: String,
     },
-    /// Two targets have the same id.
+    /// Two targets or two steps of a composite have the same id.
     #[error("duplicate id `{id}`")]
     DuplicateId {
-        /// The id that both targets have.
+        /// The id that both targets or both steps have.
         id: String,
     },
     /// An output block lists a step twice among the steps whose content blocks it adds to the
@@ -248,7 +248,7 @@ pub enum DefinitionErrorKind {
     /// Two settings cannot be combined, because one of them has no effect if the other is set.
     #[error("`{key}` cannot be used with `{with}`")]
     Meaningless {
-        /// The key that has no effect.
+        /// The key of the setting that has no effect.
         key: &'static str,
         /// The setting with which `key` cannot be combined, for example `strategy = "pipeline"`.
         with: String,
@@ -256,7 +256,7 @@ pub enum DefinitionErrorKind {
     /// A number or duration that must be positive is zero.
     #[error("`{key}` is zero: expected more, or leave the key out")]
     Zero {
-        /// The key of the setting that must not be zero.
+        /// The key of the setting in the definition, for example `timeout`.
         key: &'static str,
     },
     /// A step sets default results that can never be used. Default results replace the output of a
@@ -269,7 +269,7 @@ pub enum DefinitionErrorKind {
     /// example because it is not a valid JSON Schema.
     #[error("`{key}` cannot be used: {reason}")]
     Schema {
-        /// The key of the schema in the definition.
+        /// The key of the schema in the definition: `input_schema` or `output_schema`.
         key: &'static str,
         /// The reason why the schema cannot be used.
         reason: String,
@@ -287,7 +287,7 @@ pub enum DefinitionErrorKind {
     NoToolResult {
         /// The id of the referenced step.
         step: String,
-        /// The field that the reference names.
+        /// The name of the referenced field, such as `content`.
         field: &'static str,
         /// A reference to the output of the step. The error message suggests it as a replacement.
         near: String,
@@ -341,7 +341,7 @@ pub enum DefinitionErrorKind {
     TooDeep {
         /// The names of the nested composites, from the outermost to the innermost.
         composites: Vec<String>,
-        /// The nesting depth of the composites.
+        /// The nesting depth of the composites, which exceeds `max`.
         depth: usize,
         /// The maximum nesting depth of composites.
         max: usize,

@@ -94,14 +94,16 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Adds an error if the optional text of `key` is set and blank.
+    /// Adds an error if the optional text of `key` is set and blank. `None` means that the text is
+    /// not set.
     pub(super) fn not_blank_if_set(&mut self, key: &'static str, text: Option<&str>) {
         if let Some(text) = text {
             self.not_blank(key, text);
         }
     }
 
-    /// Adds an error if the value of `key` is zero.
+    /// Adds an error for `key` if `is_zero` is `true`, which means that the value of the setting is
+    /// zero.
     pub(super) fn not_zero(&mut self, key: &'static str, is_zero: bool) {
         if is_zero {
             self.push([key], DefinitionErrorKind::Zero { key });
@@ -116,7 +118,7 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Adds an error if the number is not between 1 and `max`.
+    /// Adds an error if `value`, the value of the setting `key`, is not between 1 and `max`.
     pub(super) fn within_bounds(&mut self, key: &'static str, value: usize, max: usize) {
         if !(1..=max).contains(&value) {
             self.push([key], DefinitionErrorKind::OutOfBounds { key, value, max });

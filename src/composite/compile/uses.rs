@@ -144,7 +144,7 @@ impl Known<'_> {
 
 /// Checks a reference to the user's answer in the elicitation step `step`. Returns an error if no
 /// valid answer can contain the referenced value, for example because the form has no such
-/// property.
+/// property. Returns `None` if the reference is valid.
 fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> {
     let form = ask.schema.schema();
     let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
