@@ -107,8 +107,8 @@ impl StubClient {
     /// `runtime`.
     ///
     /// The connection can only be used in the runtime in which it was created, because its task
-    /// runs there. If this runtime has ended, the peer is closed. If no thread drives the runtime,
-    /// calls over the peer would hang.
+    /// runs there. The peer is closed if this runtime has ended. If the runtime still exists but no
+    /// thread drives it, calls over the peer would hang.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }

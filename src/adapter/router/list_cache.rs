@@ -252,9 +252,10 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Decides whether the background task must request the backend's list again after the request
-    /// that was sent at `when`. Returns `true` if a client has received the last known items after
-    /// a change that this request may have missed. Otherwise, records that the task has ended.
+    /// Returns `true` if the background task must request the backend's list again after the
+    /// request that was sent at `when`. This is the case if the backend is still late, and a list
+    /// request after a later change has used its last known items. Otherwise, returns `false` and
+    /// records that the task has ended.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];

@@ -227,8 +227,8 @@ impl Shared {
         View { merged: board.view(&self.names, sources), complete }
     }
 
-    /// Returns the current epoch (change counter) of this kind of list, and whether the backend's
-    /// description declares items of this kind. Returns `None` for the latter if the description is
+    /// Returns whether the backend's description declares items of this kind, and the current epoch
+    /// (change counter) of this kind of list. The first value is `None` if the description is
     /// unknown.
     fn now<I: Item>(&self, place: usize) -> (Option<bool>, When) {
         let description = self.backends[place].describe();

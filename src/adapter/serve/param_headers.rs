@@ -39,9 +39,9 @@ pub(super) fn check(
         .map_err(|mismatch| ErrorData::header_mismatch(mismatch, None))
 }
 
-/// Compares headers with the properties of an object within the arguments. In error messages,
-/// `path` is put before the property names. It is empty for the arguments themselves, and otherwise
-/// ends with a dot.
+/// Compares headers with the properties of an object in the call arguments. Error messages put
+/// `path` before the names of the properties. It is empty for the arguments themselves, and
+/// otherwise ends with a dot.
 fn check_properties(
     headers: &HeaderMap,
     schema: &JsonObject,

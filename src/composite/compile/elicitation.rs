@@ -46,8 +46,8 @@ pub(super) fn compile(
     }
 }
 
-/// Warns about elicitation steps that cannot protect other steps. Adds a remark for each question
-/// that should stop the run if the user declines, although no other step waits for the answer.
+/// Warns about elicitation steps whose answer may come too late. Adds a remark for each question
+/// that ends the run if the user declines, although no other step waits for the answer.
 ///
 /// If no step waits for the answer and the result of the run does not contain it, other steps may
 /// call their tools before the user answers. If the user then declines, these tools have already

@@ -46,9 +46,9 @@ const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The number of the signal `SIGTERM`, which is the same on all POSIX systems.
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
-/// The maximum number of bytes that are buffered for a line of standard error. If a longer line is
-/// cut within a secret, the secret cannot be recognized and redacted. It is not logged either,
-/// because the log contains far fewer bytes of the line.
+/// The maximum number of bytes that are buffered for a line of standard error. The rest of a longer
+/// line is discarded. If the cut is within a secret, the secret is not recognized and redacted.
+/// This is safe, because only far fewer bytes from the start of the line are logged.
 const LINE_KEPT: usize = 64 * 1024;
 
 /// A transport over the standard input and output of a child process.
