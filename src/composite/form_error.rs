@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{expr::kind, suggest::DidYouMean};
 
-/// The string formats that clients can check.
+/// The `format` values that a string property of a form can have.
 pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
 /// An error in the JSON Schema of a form, with which an [`Elicitation`](super::Elicitation) step
@@ -14,15 +14,15 @@ pub(super) const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
-    /// A value in the schema of the form has the wrong type.
+    /// A value in the schema of the form has the wrong type, for example a number as a `title`.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The name of the value or keyword that has the wrong type.
+        /// The name of the value or keyword that has the wrong type, for example `title`.
         what: String,
-        /// The value that was found if it is a number or a string. Otherwise, the type of the
-        /// value.
+        /// The value that was found, if it is a number or a string. Otherwise, the name of its
+        /// type.
         found: String,
-        /// The type that is expected.
+        /// The description of the expected type, such as `an object`.
         expected: &'static str,
     },
     /// The schema of the form contains an unknown keyword.
@@ -32,10 +32,11 @@ pub enum FormError {
         keyword: String,
         /// The kind of schema that contains the unknown keyword, for example `a string`.
         of: &'static str,
-        /// The known keyword that is most similar to the unknown one. Suggested in the error
-        /// message.
+        /// The allowed keyword that is most similar to the unknown one. The error message suggests
+        /// it. `None` if no allowed keyword is similar.
         near: Option<String>,
-        /// The keywords that are allowed in this kind of schema.
+        /// The keywords that are allowed in this kind of schema. The error message lists them if
+        /// `near` is `None`.
         expected: Vec<&'static str>,
     },
     /// A keyword that is required in the schema of a form is missing.
@@ -54,8 +55,8 @@ pub enum FormError {
     Type {
         /// The unsupported type.
         found: String,
-        /// The supported type that is most similar to the unsupported one. Suggested in the error
-        /// message.
+        /// The supported type that is most similar to the unsupported one. The error message
+        /// suggests it. `None` if no supported type is similar.
         near: Option<String>,
     },
     /// A string property of the form has a `format` that clients do not support.
@@ -63,14 +64,14 @@ pub enum FormError {
     Format {
         /// The unsupported format.
         found: String,
-        /// The supported format that is most similar to the unsupported one. Suggested in the error
-        /// message.
+        /// The supported format that is most similar to the unsupported one. The error message
+        /// suggests it. `None` if no supported format is similar.
         near: Option<String>,
     },
     /// A property for which the user selects a value (`enum`, `oneOf` or `anyOf`) has no options.
     #[error("no choices: expected at least one")]
     NoChoices,
-    /// Two options among which the user chooses are equal.
+    /// A property of the form lists the same option twice.
     #[error("duplicate choice `{choice}`")]
     DuplicateChoice {
         /// The option that occurs twice.
@@ -80,9 +81,9 @@ pub enum FormError {
     /// (`enum`) among which the user chooses.
     #[error("{names} names of {choices} choices: expected one for each")]
     EnumNames {
-        /// The number of display names.
+        /// The number of display names in `enumNames`.
         names: usize,
-        /// The number of options of the choice.
+        /// The number of options in `enum`.
         choices: usize,
     },
     /// The lower bound of a property of the form exceeds its upper bound.
@@ -96,7 +97,7 @@ pub enum FormError {
     /// The default value of a property of the form does not match the schema of the property.
     #[error("the default does not fit: {reason}")]
     Default {
-        /// The reason why the default is not valid.
+        /// The description of the mismatch, for the error message.
         reason: String,
     },
     /// A reference or template, such as `$input.name`, is used in a part of the form's schema that
@@ -131,7 +132,7 @@ pub enum FormError {
     },
 }
 
-/// Creates the error for a value that has the wrong type.
+/// Creates a [`FormError::WrongKind`]. `what` is the name of the value, and `found` is the value.
 pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> FormError {
     let found = match found {
         // The type of a number or string may be correct although its value is wrong, so the message
@@ -143,8 +144,8 @@ pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> F
     FormError::WrongKind { what: what.to_owned(), found, expected }
 }
 
-/// Displays the closest known name as a suggestion. If no known name is similar, displays all names
-/// that are allowed.
+/// Displays the end of an error message about an unknown name: suggests `near`, or lists all
+/// `expected` names if `near` is `None`.
 struct Instead<'a> {
     near: Option<&'a str>,
     expected: &'a [&'a str],

@@ -21,8 +21,8 @@ const MAX_DEFAULT_VISITS: usize = 10_000;
 /// The size of a copied default, in bytes, that counts as one visit of a subschema.
 const BYTES_PER_VISIT: usize = 64;
 
-/// The input schema of a tool, used to check the arguments of calls and to add the schema's
-/// defaults to them.
+/// The input schema of a tool. Checks the arguments of calls, and adds the defaults of the schema
+/// to them.
 #[derive(Debug)]
 pub(super) struct Input {
     schema: InputSchema,
@@ -70,8 +70,8 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, each with the path of the invalid
-    /// value.
+    /// Returns a refusal that lists each violation of the schema with the path of the invalid
+    /// argument.
     pub(super) fn check(
         &self,
         tool: &str,
@@ -114,8 +114,8 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, each with the path of the invalid
-    /// value.
+    /// Returns a refusal that lists each violation of the schema with the path of the invalid
+    /// argument.
     pub(super) fn fit(&self, tool: &str, arguments: &mut Value) -> Result<(), Refusal> {
         self.schema.fit(tool, arguments, |unusable| {
             let error = Reason(unusable);
@@ -139,10 +139,11 @@ fn mentions_default(schema: &Value, depth: usize) -> bool {
     }
 }
 
-/// Visits a schema and a value together, and adds the defaults of the schema to the value.
+/// Adds the defaults of a schema to a value. Visits the schema and the value together, and stops
+/// when the number of visits is exhausted.
 struct Defaults<'s> {
     walk: Walk<'s>,
-    /// Whether any default was added.
+    /// `true` if at least one default was added.
     has_added: bool,
 }
 
@@ -203,8 +204,8 @@ impl<'s> Defaults<'s> {
     }
 }
 
-/// Returns the number of visits that copying a default value counts as. It depends on the size of
-/// the value.
+/// Returns the number of visits that copying the default `value` counts as. Larger values count as
+/// more visits; see [`BYTES_PER_VISIT`].
 fn visits(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / BYTES_PER_VISIT,

@@ -8,14 +8,15 @@ use serde_json::{Map, Value};
 use super::compile::Compiled;
 use crate::engine::{meter::Reached, outcome::Status, state::RunState};
 
-/// The maximum number of steps that are named in one message.
+/// The maximum number of steps that one message names. The message only counts further steps, as in
+/// `and 3 more`.
 pub(super) const MAX_NAMED_STEPS: usize = 10;
 
-/// Describes why a run ended early: contains the limit that was reached, and the steps that were
-/// skipped or refused because of the limit.
+/// The reason why a run ended early: the limit that was reached, and the steps that were skipped or
+/// refused because of it.
 pub(super) struct LimitEnd {
     reached: Reached,
-    /// The name of the composite whose run the limit ended.
+    /// The name of the composite whose run ended early.
     run: Arc<str>,
     skipped: Vec<String>,
     refused: Vec<String>,
@@ -47,7 +48,8 @@ impl LimitEnd {
         })
     }
 
-    /// Returns a message for the result of the run. It names the limit and the affected steps.
+    /// Returns a text for the result of the run. It names the limit and the affected steps, at most
+    /// [`MAX_NAMED_STEPS`] of each kind.
     pub(super) fn message(&self) -> String {
         let mut text = format!("the run ended early: {}", self.reached.message(&self.run));
         for (what, names) in [("refused", &self.refused), ("skipped", &self.skipped)] {
@@ -64,7 +66,8 @@ impl LimitEnd {
         text
     }
 
-    /// Returns the object that is stored in `_meta` under the key [`LIMIT`](super::answer::LIMIT).
+    /// Returns the reason as a JSON object. The result of the run contains it in `_meta`, under the
+    /// key [`LIMIT`](super::answer::LIMIT).
     pub(super) fn into_value(self) -> Value {
         let Reached { setting, limit, of } = self.reached;
         let mut value = Map::with_capacity(5);

@@ -22,13 +22,13 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// The checks of composites against the listed tools. They are in an `Arc`, because each
-    /// composite call also holds a reference to them.
+    /// The checks that run whenever the tools are listed. In an `Arc`, because each call of a
+    /// composite also holds a reference to them.
     pub(super) checks: Arc<Checks>,
 }
 
-/// Checks composites against the tools of the inner service. The checks run whenever these tools
-/// are listed. Their results are warnings and remarks.
+/// Checks composites against the tools of the inner service whenever these tools are listed. Logs
+/// the problems that it finds as warnings and remarks.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
@@ -38,17 +38,18 @@ pub(super) struct Checks {
     /// if the store reports no maximum.
     pub(super) state_room: Option<usize>,
     pub(super) limits: CallLimits,
-    /// The policy for the flow of data through composites. `None` if the layer has none.
+    /// The policy that forbids certain flows of data through composites. `None` if the layer has no
+    /// such policy.
     pub(super) flow: Option<Arc<ListedFlows>>,
 }
 
-/// Determines what this layer adds to a reply: composites, the `tools` capability, or nothing. The
-/// method of the request determines the variant.
+/// The part of the reply to a request that this layer changes. The method of the request determines
+/// the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
-    /// The list of tools.
+    /// The request lists tools. The layer adds the composites to the list.
     Tools,
-    /// The capabilities that the server declares.
+    /// The reply contains the capabilities of the server. The layer adds the `tools` capability.
     Capabilities,
     Nothing,
 }
@@ -70,7 +71,7 @@ impl Concern {
 // === impl Checks ===
 
 impl Checks {
-    /// Adds a remark if the state of a run may be too large for the store when the run asks a
+    /// Logs a remark if the state of a run may be too large for the store when the run asks a
     /// question. The run would then fail, although an earlier step may already have changed
     /// something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {

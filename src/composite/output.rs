@@ -48,10 +48,10 @@ pub struct OutputProperty {
 /// The source of an output property's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PropertySource {
-    /// A JSON value whose strings can be references and templates, which are evaluated during a
-    /// run. The evaluated value is converted to the given type.
+    /// A JSON value, and the type to which the value is converted. Strings in the value can be
+    /// references and templates, which are evaluated during a run.
     Value(JsonType, Value),
-    /// Nested properties, which form an object.
+    /// Nested properties, with their names. The value is an object with these properties.
     Properties(Vec<(String, OutputProperty)>),
 }
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{encoding::encode_duration, tool_call::ToolCall};
 
-/// The default maximum number of iterations.
+/// The default of [`Repeat::max_iterations`]: the maximum number of iterations of a repeated call.
 const REPETITIONS: usize = 100;
-/// The default upper bound of the delay between two iterations.
+/// The default upper bound of a delay that grows with each iteration.
 pub(super) const MAX_REPEAT_DELAY: Duration = Duration::from_secs(60);
 
 /// A loop that calls a tool until a condition holds, such as one that polls a job or reads all
@@ -69,7 +69,7 @@ pub struct Repeat {
 // === impl Repeat ===
 
 impl Repeat {
-    /// The `type` of a step that repeats a call, in configuration files.
+    /// The value of `type` in a configuration file for a step that repeats a call.
     pub(crate) const TYPE: &'static str = "repeat";
 
     /// Creates a loop that makes `call` until the condition `until` is true. The condition is
@@ -117,7 +117,7 @@ impl Repeat {
         self
     }
 
-    /// Encodes all settings as JSON, for the fingerprint of the composite.
+    /// Encodes all settings as JSON. The fingerprint of the composite is computed from them.
     pub(super) fn encode(&self) -> Value {
         let Self { call, until, delay, backoff, max_delay, max_iterations } = self;
         json!({

@@ -32,19 +32,20 @@ pub(super) struct Cached {
     /// The template of each step that makes exactly one tool call. `None` for all other steps, such
     /// as loops, switches and questions.
     pub(super) steps: Vec<Option<Template>>,
-    /// The member `branches` of the report of a fan-out, with the status `completed` and the output
-    /// null for each branch. The actual outcomes of a run replace these values.
+    /// The initial value of the member `branches` in the report of a fan-out: each branch has the
+    /// status `completed` and the output null. The outcomes of a run replace these values.
     branches: Map<String, Value>,
-    /// The index of the step for each member of `branches`, in the order of these members.
+    /// The index of the step that each member of `branches` describes. Has the same order as the
+    /// members.
     order: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The `_meta` that names the branch and its tool. It is cloned for each content block that has
-    /// no `_meta`.
+    /// The `_meta` object that names the branch and its tool. It is cloned for each content block
+    /// that has no `_meta` yet.
     attribution: MetaObject,
-    /// The label that precedes the content of the branch.
+    /// The text block that precedes the content of the branch and names the branch.
     label: ContentBlock,
     /// The entry in the trace for a step that has completed. It is cloned for each run.
     trace: Map<String, Value>,
@@ -93,9 +94,9 @@ impl Template {
     }
 }
 
-/// Appends the content of one branch to `content`. A label with the name of the branch precedes it
-/// if `labels` requires one. If the branch did not complete, a text with the reason replaces its
-/// own texts.
+/// Appends the content of one branch to `content`. If the branch did not complete, an error text
+/// replaces the texts of its result. If `labels` is [`Labels::Text`], a text block with the name of
+/// the branch precedes the content of a completed branch.
 pub(super) fn add_content(
     content: &mut Vec<ContentBlock>,
     step: &Step,
@@ -294,8 +295,8 @@ fn output(result: &mut ToolResult) -> Option<Value> {
     output_text(result).map(Value::from)
 }
 
-/// Builds the trace of a run. The trace contains the times and the outcome of each step, but no
-/// arguments and outputs.
+/// Builds the trace of a run. It contains the times and the outcome of each step, but neither
+/// arguments nor outputs.
 pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Value {
     let steps = steps.iter().zip(&state.outcomes).zip(&templates.steps);
     steps
@@ -323,8 +324,8 @@ pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Val
         .collect()
 }
 
-/// Returns the trace entry of a step that made one call and took no time. The caller replaces these
-/// values if they are different.
+/// Returns the trace entry of a step, without error and with times of 0. `tool` is the called tool,
+/// or `None` if the step calls no tool. The caller of this function sets the actual times.
 fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
     let mut entry = Map::with_capacity(4);
     entry.insert("step".to_owned(), Value::from(&*step.id));

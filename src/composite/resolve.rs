@@ -29,20 +29,20 @@ use crate::{
     warnings::Warnings,
 };
 
-/// All composites of a layer, together with the tools that they call. Derived from the current tool
-/// list of the inner service.
+/// All composites of a layer, together with the tools that they call. Computed again whenever the
+/// tool list of the inner service changes.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// The composites, in the order of their definitions.
+    /// One element for each composite, in the order of the definitions.
     pub(super) composites: Vec<Resolution>,
 }
 
-/// The result of looking up the tools that one composite calls.
+/// The result of looking up the tools that a composite calls.
 #[derive(Debug)]
 pub(super) enum Resolution {
     /// All required tools exist, so the composite can run.
     Available(Box<Available>),
-    /// A required tool is missing, or the flow of data through the composite is forbidden. The
+    /// A required tool is missing, or the policy for data flows forbids the composite. The
     /// composite is not listed and cannot run.
     Missing,
 }
@@ -53,13 +53,13 @@ pub(super) struct Available {
     /// The definition of the composite as a tool, as listed for clients.
     pub(super) tool: Tool,
     input: Input,
-    /// Whether a target that receives the whole input of the composite receives it without
+    /// `true` if a target that receives the whole input of the composite receives it without
     /// defaults. This is the case if the input schema is derived from the targets, because a
     /// default in it may belong to another target.
     passes_given: bool,
     /// The output schema that the composite advertises.
     pub(super) output: OutputSchema,
-    /// The targets, ordered by call site.
+    /// The targets of the composite, in the order of their call sites.
     pub(super) targets: Vec<ResolvedTarget>,
 }
 
@@ -70,31 +70,31 @@ pub(super) struct ResolvedTarget {
     name: Arc<str>,
     /// The input schema of the tool. `None` if the tool does not exist.
     schema: Option<Input>,
-    /// Whether the tool's input schema rejects arguments that it does not declare.
+    /// `true` if the tool's input schema rejects arguments that it does not declare.
     closed: bool,
     arguments: ArgumentSource,
-    /// Whether the tool is annotated as read-only.
+    /// `true` if the tool has the annotation `readOnlyHint: true`.
     read_only: bool,
     effect: Effect,
 }
 
-/// Determines how the arguments of a target's tool call are built.
+/// The source of the arguments of a target's tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArgumentSource {
-    /// The evaluated expressions in the definition.
+    /// The arguments are the values of the expressions in the definition of the target.
     Mapped,
-    /// The whole input of the composite.
+    /// The arguments are the whole input of the composite, adapted to the input schema of the tool.
     Input,
-    /// The whole input of the composite. The tool has the same input schema as the composite, so
-    /// the input does not have to be checked again.
+    /// The arguments are the whole input of the composite. It is not checked again, because the
+    /// tool has the same input schema as the composite.
     CheckedInput,
 }
 
 // === impl Resolved ===
 
 impl Resolved {
-    /// Looks up the tools of all composites except those that are `forbidden`, which are not
-    /// available.
+    /// Looks up the tools that the composites call. Composites whose index is in `forbidden` are
+    /// not available.
     pub(super) fn new(
         program: &Program,
         tools: &Tools,
@@ -110,8 +110,8 @@ impl Resolved {
         Self { composites }
     }
 
-    /// Returns the composite with this index. Returns `None` if a required tool of the composite is
-    /// missing.
+    /// Returns the composite with this index. Returns `None` if one of its required tools is
+    /// missing, or if the composite is forbidden.
     pub(super) fn available(&self, composite: usize) -> Option<&Available> {
         self.composites[composite].available()
     }
@@ -175,8 +175,8 @@ fn find_tools<'t>(
         .collect()
 }
 
-/// Returns `true` if the tools in `found` are sufficient to run the composite. Logs a warning that
-/// names the missing tools, if any.
+/// Returns `true` if `found` contains all tools that the composite needs to run. Logs a warning
+/// that names the missing tools, if any.
 fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) -> bool {
     let calls = compiled.plan.sites().zip(found);
     let missing: Vec<_> = calls
@@ -197,7 +197,7 @@ fn check_presence(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warni
     true
 }
 
-/// Logs a warning for each argument in a composite's definition that can never match the input
+/// Logs a warning for each argument in the definition of a composite that can never match the input
 /// schema of the called tool.
 fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) {
     let name = &compiled.name;
@@ -218,7 +218,7 @@ fn warn_of_misfits(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warn
 }
 
 /// Returns the annotations of a composite. If the definition sets an annotation that claims more
-/// safety than the called tools provide, logs a warning and ignores this annotation.
+/// safety than the called tools provide, ignores the annotation and logs a warning.
 fn annotations(
     compiled: &Compiled,
     found: &[Option<&Tool>],
@@ -238,8 +238,8 @@ fn annotations(
     annotations
 }
 
-/// Returns the input schema of a composite. This is the declared schema or, if none is declared, a
-/// schema that is derived from the input schemas of the called tools.
+/// Returns the input schema of a composite: the declared schema or, if the definition declares
+/// none, a schema that is derived from the input schemas of the called tools.
 pub(super) fn input_schema(compiled: &Compiled, found: &[Option<&Tool>]) -> Arc<JsonObject> {
     if let Some(schema) = &compiled.input_schema {
         return schema.clone();
@@ -266,7 +266,7 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the parts of the composite's input that are used outside the arguments of tool calls: in
+/// Returns the references to the composite's input outside the arguments of tool calls: in
 /// conditions, in the output block, and in other settings of steps, such as the collection of a
 /// loop.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
@@ -295,9 +295,9 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
-/// Returns the output schema of a tool if the composite returns the results of this tool unchanged,
-/// and can therefore advertise the same schema. Returns `None` if the composite declares an output
-/// schema, or if its results may come from tools with different schemas or from no tool.
+/// Returns the output schema that the composite can adopt from its tools, because it returns their
+/// results unchanged. Returns `None` if the composite declares an output schema, or if its results
+/// may come from tools with different schemas or from no tool.
 fn schema_of_tools<'t>(
     compiled: &Compiled,
     found: &[Option<&'t Tool>],
@@ -359,7 +359,8 @@ fn tool(
 // === impl Available ===
 
 impl Available {
-    /// Checks the arguments after adding the defaults of the input schema; see [`Input::check`].
+    /// Adds the defaults of the input schema to the arguments of a call, and then checks the
+    /// arguments; see [`Input::check`].
     pub(super) fn check(
         &self,
         tool: &str,
@@ -372,8 +373,9 @@ impl Available {
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
-    /// Combines a call in the definition with the tool that it calls. `input_schema` is the input
-    /// schema of the composite that makes the call.
+    /// Creates the target for a call in the definition. `tool` is the tool that it calls, or `None`
+    /// if this tool is missing. `input_schema` is the input schema of the composite that contains
+    /// the call.
     fn new(call: &CallSite, tool: Option<&Tool>, input_schema: &JsonObject) -> Self {
         let schema = tool.map(|tool| tool.input_schema.clone());
         let closed = schema.as_deref().is_some_and(schema::is_closed);
@@ -400,19 +402,19 @@ impl ResolvedTarget {
         self.read_only
     }
 
-    /// Converts the arguments of a tool call to the types that the tool's input schema declares,
-    /// and then checks them.
+    /// Converts the arguments of a tool call to the types that the input schema of the tool
+    /// declares, and then checks them. Returns the converted arguments.
     ///
     /// If the target passes the whole input of the composite to its tool, the input is adapted to
-    /// the tool. First, the input is replaced by `given`, if set, which is the input without the
-    /// defaults of other targets. Then, arguments that the tool would reject as unknown are
-    /// removed, and the tool's own defaults are added. If the input was already checked against an
-    /// equal schema, it is passed on unchanged.
+    /// the tool. First, `given` replaces the arguments if it is set. It contains the input as the
+    /// client sent it, without the defaults of other targets. Then, arguments that the tool would
+    /// reject as unknown are removed, and the tool's own defaults are added. If the tool has the
+    /// same input schema as the composite, the input is passed on unchanged.
     ///
     /// # Errors
     ///
-    /// Returns an error that lists the violations of the schema, each with the path of the invalid
-    /// value.
+    /// Returns an error that lists each violation of the schema with the path of the invalid
+    /// argument.
     pub(super) fn prepare(
         &self,
         mut arguments: JsonObject,

@@ -38,12 +38,13 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The default time that a user has to answer a question, measured from when the question is sent.
+/// The default time for the answer to a question. It starts when the question is sent to the
+/// client.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Limits the size of the preserved outputs in a suspended run. Preserved outputs are kept only
-/// because the run would report them if it failed. They can use at most the maximum state size of
-/// the store, divided by this number.
+/// Divisor that limits the size of the preserved outputs in a suspended run to a part of the
+/// store's maximum state size. Preserved outputs are kept only because the run would report them if
+/// it failed.
 const PRESERVED_SHARE: usize = 4;
 /// The maximum size in bytes of the preserved outputs in a suspended run, if the store reports no
 /// maximum state size.
@@ -56,43 +57,45 @@ const MAX_NAMED_QUESTIONS: usize = 3;
 pub(super) struct Settings {
     pub(super) limits: CallLimits,
     pub(super) heartbeat: Duration,
-    /// The store in which runs are suspended.
+    /// The store that contains suspended runs while they wait for answers.
     pub(super) store: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
-    /// The observers of all runs.
+    /// The observers that are notified of each run.
     pub(super) observers: Observers,
-    /// `None` if no composite has finally steps that run on a cancellation.
+    /// Runs finally steps after a call was cancelled. `None` if no composite has such steps.
     pub(super) cancelled_runs: Option<CancelledRuns>,
 }
 
-/// The state of a suspended run, as written to the store while the run waits for a user's answers.
+/// The content of a suspended run in the store: its state, and the usage that counts toward its
+/// limits.
 #[derive(Debug, Serialize, Deserialize)]
 struct SuspendedRun {
-    /// The number of rounds of questions so far.
+    /// The number of rounds in which the run has asked questions.
     round: usize,
-    /// The number of questions so far.
+    /// The number of questions that the run has asked so far, in all rounds.
     #[serde(default)]
     asked: usize,
     used: Used,
     run: Box<RunState>,
 }
 
-/// The state of one composite call between its rounds of questions.
+/// The state of a composite call between two rounds. In each round, the composite runs until it
+/// ends or asks questions.
 #[derive(Default)]
 struct Rounds {
-    /// The number of rounds so far.
+    /// The number of rounds in which the call has asked questions.
     round: usize,
-    /// The number of questions so far.
+    /// The number of questions that the call has asked so far. Questions to a [`LiveClient`] are
+    /// not counted.
     asked: usize,
     used: Used,
-    /// The state of the suspended run, from which the next round resumes it. `None` before the
-    /// first round.
+    /// The state from which the next round resumes the run. `None` before the first round.
     run: Option<Box<RunState>>,
-    /// The reason why the run must not ask any more questions. `None` if it may ask.
+    /// The reason why the run must not ask any more questions. `None` if it may ask questions.
     closed: Option<Arc<str>>,
 }
 
-/// One call of a composite by a client. It needs several rounds if the composite asks questions.
+/// A call of a composite by a client. If the composite asks questions, it runs in several rounds.
 struct Called<'c> {
     at: usize,
     compiled: &'c Compiled,
@@ -103,7 +106,8 @@ struct Called<'c> {
     settings: &'c Settings,
 }
 
-/// Returns the reply to a call of a composite. `started` is the time at which the call started.
+/// Runs the composite with the index `composite`, and returns the reply to the call. `started` is
+/// the time at which the call started.
 pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
@@ -151,11 +155,12 @@ where
     }
 }
 
-/// Checks that the current thread belongs to a Tokio runtime.
+/// Returns an error if the current thread does not belong to a Tokio runtime, which the timers of a
+/// run need.
 ///
 /// # Errors
 ///
-/// Returns the reply to a call of a composite outside a runtime.
+/// Returns the error reply for the client, and logs that a runtime is missing.
 pub(super) fn check_runtime() -> Result<(), Reply> {
     if Handle::try_current().is_ok() {
         return Ok(());
@@ -167,8 +172,8 @@ pub(super) fn check_runtime() -> Result<(), Reply> {
 // === impl SuspendedRun ===
 
 impl SuspendedRun {
-    /// Adds the client's answers to the state of the suspended run. Returns the state of the call,
-    /// from which the next round continues.
+    /// Adds the client's answers to the state of this run. Returns the state of the call, which the
+    /// next round continues.
     fn resume(mut self, plan: &Plan, answers: InputResponses) -> Rounds {
         let answers = answers.into_iter();
         let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
@@ -181,12 +186,12 @@ impl SuspendedRun {
 // === impl Rounds ===
 
 impl Rounds {
-    /// Counts a round and its number of questions.
+    /// Adds one round with this number of questions to the totals of the call.
     ///
     /// # Errors
     ///
-    /// Counts a round and its questions. If a limit on rounds or questions is exceeded, returns an
-    /// error text that names the limit.
+    /// Returns an error text that names the exceeded limit, if the call now has too many rounds or
+    /// questions.
     fn count(&mut self, questions: usize, limits: CallLimits) -> Result<(), String> {
         self.round += 1;
         self.asked = self.asked.saturating_add(questions);
@@ -262,8 +267,8 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the scope of the next round, which contains the time and resources that the run has
-    /// left.
+    /// Returns the scope of the next round. It contains the time and the other resources that the
+    /// run may still use.
     fn scope(&self, rounds: &Rounds) -> Scope {
         let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
         let left = self.compiled.timeout.saturating_sub(active);
@@ -279,8 +284,9 @@ impl Called<'_> {
         }
     }
 
-    /// Sends all open questions to the client at once. Waits until the client has answered all of
-    /// them, or until an answer ends the run. Sends progress heartbeats in the meantime.
+    /// Sends all open questions of `run` to the client. Waits until the client has answered all of
+    /// them, or until one answer ends the run. Meanwhile, sends progress notifications at the
+    /// heartbeat interval, unless they are disabled.
     async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
         let plan = &self.compiled.plan;
         let questions = run.questions(plan);
@@ -304,7 +310,8 @@ impl Called<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the reason why the run cannot be suspended, as a text that may be sent to clients.
+    /// Returns a text that may be sent to clients. It contains the reason why the run cannot be
+    /// suspended.
     async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let mut preserved = Vec::new();
         kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
@@ -320,9 +327,8 @@ impl Called<'_> {
         put
     }
 
-    /// Stores a suspended run, and returns the reply that sends its open questions to the client.
-    /// Before that, truncates the preserved outputs so that the state is small enough for the
-    /// store.
+    /// Truncates the preserved outputs of a run so that its state is small enough for the store.
+    /// Then stores the run, and returns the reply that sends its open questions to the client.
     async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
@@ -358,9 +364,9 @@ impl Called<'_> {
         }
     }
 
-    /// Loads a suspended run and removes it from the store. `text` is the handle that the client
-    /// sent as its request state. Returns an error reply if there is no such run, or if this call
-    /// is not allowed to resume it.
+    /// Loads a suspended run, and removes it from the store. `text` is the `requestState` that the
+    /// client sent. Returns an error reply if the store contains no such run, or if this call is
+    /// not allowed to resume it.
     async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
         let composite = &*self.compiled.name;
         let invalid = |reason: &dyn fmt::Display| {
@@ -387,16 +393,16 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the key that identifies the caller to the store, which may limit the space of each
-    /// caller. Returns `None` if the layer does not distinguish callers.
+    /// Returns the key under which the store counts the space of the caller. Returns `None` if the
+    /// layer does not distinguish callers.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))
     }
 
-    /// Returns the binding with which a run is stored: a fingerprint of the composite, its
-    /// definition, the arguments and the caller. A call can resume the run only if it has the same
-    /// binding. This prevents other callers from resuming the run.
+    /// Returns a fingerprint of the composite's name, its definition, the arguments and the caller.
+    /// A suspended run is stored with this fingerprint, and only a call with the same fingerprint
+    /// can resume it. This prevents other callers from resuming the run.
     fn binding(&self) -> Fingerprint {
         let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
@@ -414,8 +420,8 @@ fn check_asked(asked: usize) -> Result<(), String> {
     if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
 }
 
-/// Returns a progress message that names the keys of the first open questions. The keys are
-/// escaped, because tools can choose them.
+/// Returns a progress message that names the first few of `keys`, which are the keys of open
+/// questions. The keys are escaped, because tools can choose them.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
     let told: Vec<_> =
@@ -425,7 +431,8 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
 }
 
 /// Sends questions to a client, as many at the same time as the client allows, and waits for the
-/// answers. If an answer ends the run, the unanswered questions are withdrawn.
+/// responses. Stops waiting if `is_end` returns `true` for a response, which ends the run, and then
+/// withdraws the unanswered questions.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,

@@ -40,53 +40,54 @@ use crate::{
     message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
 };
 
-/// The reason why finally steps of a cancelled call cannot ask the user.
+/// The reason why finally steps cannot ask the user questions after the call was cancelled.
 const CANCELLED: &str = "the call was cancelled";
 
-/// Runs composites. Calls the tools and the nested composites that are their targets.
+/// Runs composites. Calls the tools of the inner service and nested composites.
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
     /// The inner service. It is boxed because it may be large, and the future of a run contains
     /// space for several copies of it.
     pub(super) inner: Box<S>,
-    /// `None` if no composite of the program has finally steps that run on a cancellation.
+    /// Runs finally steps after a call was cancelled. `None` if no composite of the program has
+    /// such steps.
     pub(super) cancelled_runs: Option<CancelledRuns>,
 }
 
-/// Implements [`Caller`] for one composite. The engine uses it to call the composite's targets.
+/// Calls the targets of one composite for the engine, through the trait [`Caller`].
 struct Targets<S>
 where
     S: Service<Request>,
 {
     runner: Runner<S>,
     composite: usize,
-    /// The arguments of the composite as the client sent them, without the defaults of its derived
-    /// input schema. `None` if no defaults were added, or if no target needs the original
+    /// The arguments of the composite as the client sent them. They lack the defaults of the
+    /// derived input schema. `None` if no defaults were added, or if no target needs the original
     /// arguments.
     given: Option<Box<JsonObject>>,
-    /// The kinds of questions that the client can answer, and that targets may therefore ask.
+    /// The kinds of questions that the client can answer. Targets may ask only such questions.
     abilities: Abilities,
-    /// The future of an earlier call that completed at its first poll. The next call reuses the
-    /// future's allocation and its clone of the service.
+    /// The future of an earlier call that completed when it was first polled. The next call reuses
+    /// its allocation and its clone of the service. `None` if no such future exists.
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
-/// The outcome of running a composite: it has ended with a result, or it waits for answers to open
-/// questions.
+/// The outcome of running a composite once: a result, or open questions.
 pub(super) enum Ended {
-    /// The run has ended with a result. `reached` is `true` if the run was ended by a limit, so
-    /// that the result may be partial.
+    /// The run has ended with a result. `reached` is `true` if a limit ended the run, so that the
+    /// result may be partial.
     Result { result: CallToolResult, reached: bool },
-    /// The run waits for answers to its questions, and is suspended. It can be resumed from this
-    /// state when the client has answered.
+    /// The run waits for answers to its questions. Contains the state from which it can be resumed
+    /// after the client has answered.
     Asks(Box<RunState>),
 }
 
 // === impl Ended ===
 
 impl Ended {
-    /// Returns the end of a run whose call was cancelled. No client receives the result.
+    /// Returns the outcome of a run whose call was cancelled. It contains an empty result, which no
+    /// client receives.
     fn cancelled() -> Self {
         Self::Result { result: CallToolResult::default(), reached: false }
     }
@@ -98,8 +99,8 @@ impl<S> Runner<S>
 where
     S: ToolService,
 {
-    /// Runs a composite like [`run`](Self::run). If the returned future is dropped, finally steps
-    /// that run on a cancellation run in a task of their own.
+    /// Runs a composite like [`run`](Self::run). If the returned future is dropped, because the
+    /// call was cancelled, the finally steps for cancelled calls still run, in a separate task.
     pub(super) fn run_cancellable<'r>(
         self,
         program: &'r Program,
@@ -122,14 +123,15 @@ where
         }))
     }
 
-    /// Runs a composite with these arguments. If a state is given, resumes the suspended run with
-    /// this state. Otherwise, starts a new run.
+    /// Runs a composite. The tuple contains the index of the composite, its arguments, and the
+    /// state of a suspended run. If the state is `None`, a new run starts. Otherwise, the suspended
+    /// run is resumed.
     ///
-    /// Dropping the returned future stops all steps. If the future is kept when the call of the run
-    /// is cancelled, `cancelled` is a flag that is then set.
+    /// Dropping the returned future stops all steps. A caller that keeps the future when its call
+    /// is cancelled passes a flag as `cancelled`, and sets the flag at that time.
     ///
-    /// Everything that does not wait is done before the future is created, which keeps the future
-    /// small. `program` must be the same program that the runner contains.
+    /// Arguments are checked before the future is created, which keeps the future small. `program`
+    /// must be the same program that the runner contains.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -174,8 +176,8 @@ where
         }
     }
 
-    /// Returns the state with which the run starts or resumes, and the [`Caller`] that calls its
-    /// targets.
+    /// Checks the arguments. Returns the state with which the run starts or resumes, and the
+    /// [`Targets`] that call its tools.
     fn prepare(
         self,
         compiled: &Compiled,
@@ -198,9 +200,10 @@ where
     }
 }
 
-/// Runs the finally steps of a run whose other steps have ended, and returns the end of the run.
+/// Runs the finally steps of a run whose other steps have ended, and returns the outcome of the
+/// run.
 ///
-/// The future is boxed, so that runs without finally steps reserve no memory for it.
+/// The future is boxed so that runs without finally steps reserve no memory for it.
 pub(super) fn finish<'r, C: Caller + Send + 'r>(
     run: Run<'r, C>,
     compiled: &'r Compiled,
@@ -229,8 +232,9 @@ pub(super) fn finish<'r, C: Caller + Send + 'r>(
     finished.boxed()
 }
 
-/// Ends a run whose call was cancelled, after its finally steps. Reports the run to observers as
-/// dropped, and logs finally steps that have failed, because no client receives a result.
+/// Ends a run whose call was cancelled, after its finally steps have run. Reports the run to
+/// observers as dropped. Logs each finally step that has failed, because no client receives a
+/// result.
 fn end_cancelled<C: Caller>(run: Run<'_, C>, compiled: &Compiled) -> Ended {
     let (state, _) = run.into_settled_parts();
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
@@ -245,7 +249,8 @@ fn end_cancelled<C: Caller>(run: Run<'_, C>, compiled: &Compiled) -> Ended {
     Ended::cancelled()
 }
 
-/// Returns the end of a run with these parts: its result, or its open questions.
+/// Returns the outcome of a run from its final state: the open questions if it has any, and
+/// otherwise the result.
 fn end(
     (state, watching): (Box<RunState>, Option<Box<Observation<'_>>>),
     compiled: &Compiled,
@@ -284,7 +289,8 @@ impl<S: Service<Request>> Targets<S> {
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Returns the callee of a call site: a tool of the inner service or another composite.
+    /// Returns whether a call site calls a tool of the inner service or another composite. `site`
+    /// is the index of the call site.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
@@ -373,10 +379,10 @@ where
     }
 }
 
-/// Creates the parameters that call a tool of the inner service.
+/// Creates the parameters of a request that calls a tool of the inner service.
 ///
-/// The tool may be missing in the list of tools. Only the inner service knows the reason: the tool
-/// is unknown, or its backend is not connected.
+/// The tool may be missing from the tool list. In this case, the inner service returns the error,
+/// because it knows the reason: the tool is unknown, or its backend is not connected.
 #[inline]
 fn params(tool: &str, arguments: JsonObject) -> CallToolRequestParams {
     let mut params = CallToolRequestParams::new(tool.to_owned());
@@ -384,7 +390,8 @@ fn params(tool: &str, arguments: JsonObject) -> CallToolRequestParams {
     params
 }
 
-/// Runs a composite that is called by another composite.
+/// Runs the composite `composite` for another composite that calls it. `answered` is set if an
+/// earlier run has asked questions. It contains the state of that run, and the answers.
 async fn run_nested<S>(
     runner: Runner<S>,
     composite: usize,
@@ -427,9 +434,9 @@ where
     }
 }
 
-/// Adds the client's answers to the parameters of a tool call, which is then repeated because the
-/// tool asked these questions. Returns an error if a question could not be asked or was not
-/// answered.
+/// Adds the client's answers to the parameters of a tool call, so that the call can be repeated. An
+/// earlier call of the tool has asked the questions. Returns an error if a question could not be
+/// asked or was not answered.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
         return Err(protocol("the tool cannot be resumed"));

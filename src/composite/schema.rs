@@ -17,8 +17,7 @@ use crate::{
     suggest::nearest,
 };
 
-/// The JSON Schema keywords through which a schema can accept properties that are not listed in
-/// `properties`.
+/// The JSON Schema keywords that may allow properties that are not listed in `properties`.
 const OPENING_KEYWORDS: [&str; 8] = [
     "$ref",
     "allOf",
@@ -34,14 +33,14 @@ const OPENING_KEYWORDS: [&str; 8] = [
 /// applies only to the server that defined the tool.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// A target whose tool determines a part of the composite's input schema.
+/// A target of a composite, as a source for the composite's input schema.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,
-    /// Whether every successful run calls this target.
+    /// `true` if every successful run calls this target.
     pub(super) certain: bool,
     pub(super) arguments: &'a Arguments,
-    /// The input schema of the tool. `None` if the tool is missing.
+    /// The input schema of the target's tool. `None` if the tool is missing.
     pub(super) schema: Option<&'a JsonObject>,
 }
 
@@ -49,9 +48,10 @@ pub(super) struct Source<'a> {
 /// condition.
 pub(super) struct Need<'a> {
     pub(super) used: Use<'a>,
-    /// Whether every successful run evaluates this reference.
+    /// `true` if every successful run evaluates this reference.
     pub(super) certain: bool,
-    /// The schema that the referenced property must match, if known.
+    /// The schema that the referenced property must match. `None` if the reference does not
+    /// determine a schema.
     pub(super) schema: Option<Value>,
 }
 
@@ -96,16 +96,16 @@ pub(super) fn derive_input(sources: &[Source<'_>], needs: Vec<Need<'_>>) -> Json
     schema
 }
 
-/// Returns the `$schema` keyword that the input schemas of all known targets share. Returns `None`
-/// if they differ.
+/// Returns the value of `$schema` if it is the same in the input schemas of all targets whose tools
+/// exist. Otherwise, returns `None`.
 fn common_dialect<'a>(sources: &[Source<'a>]) -> Option<&'a Value> {
     let mut dialects = sources.iter().filter_map(|source| Some(source.schema?.get("$schema")));
     let first = dialects.next()??;
     dialects.all(|dialect| dialect == Some(first)).then_some(first)
 }
 
-/// Returns the input schema that all targets share, if every successful run passes its whole input
-/// to each target. Otherwise, returns `None`.
+/// Returns the input schema of the targets if it is the same for all targets, and if every
+/// successful run passes its whole input to each target. Otherwise, returns `None`.
 fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     let first = sources.first()?.schema?;
     let is_common = |source: &Source<'_>| {
@@ -143,8 +143,8 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
         && properties(root).all(|(name, property)| passes(name, property))
 }
 
-/// Converts a tool's input schema to an input schema for a composite that passes its whole input to
-/// the tool.
+/// Converts the input schema of a tool to the input schema of a composite that passes its whole
+/// input to the tool. Removes the keyword [`HEADER_KEYWORD`].
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
     with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }
@@ -155,12 +155,12 @@ pub(super) fn declares(schema: &JsonObject, property: &str) -> bool {
     properties.is_some_and(|properties| properties.get(property).is_some())
 }
 
-/// Returns the first key of a path that a schema does not declare, together with the most similar
-/// declared key as a suggestion.
+/// Returns the first key of `path` that the schema does not declare. Also returns the declared key
+/// that is most similar to it, if any, as a suggestion.
 ///
-/// Returns `None` if the schema declares all keys of the path, or if a keyword of the schema may
-/// allow keys that are not declared. If no such keyword is present, keys that are not declared are
-/// assumed not to exist.
+/// Returns `None` if the schema declares all keys of the path, or if a keyword such as
+/// `patternProperties` may allow other keys. In schemas without such a keyword, keys that are not
+/// declared are assumed not to exist.
 pub(super) fn undeclared(
     schema: &JsonObject,
     path: &[PathSegment],
@@ -188,7 +188,7 @@ pub(super) fn undeclared(
     None
 }
 
-/// Returns `true` if a schema rejects all properties that it does not declare.
+/// Returns `true` if a schema rejects all properties that it does not list in `properties`.
 pub(super) fn is_closed(schema: &JsonObject) -> bool {
     let root = resolve_root(schema);
     let refuses = |key| root.get(key) == Some(&Value::Bool(false));
@@ -196,11 +196,11 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
         && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
 }
 
-/// Derives the annotations of a composite from the annotations of its targets. The composite has
-/// every effect that at least one target has, so that it never seems safer than its targets.
+/// Derives the annotations of a composite from the annotations of its targets. If at least one
+/// target may be destructive, for example, the composite is annotated as destructive. As a result,
+/// the composite never seems safer than its targets.
 ///
-/// If the annotations of a target are not known (`None`), the target is assumed to have all
-/// effects.
+/// A target without annotations (`None`) is assumed to have all effects.
 pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
     let read_only = |target: &Option<&ToolAnnotations>| {
         target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
@@ -218,9 +218,9 @@ pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAn
         .open_world(targets.iter().any(open_world))
 }
 
-/// Replaces derived annotations by those that the definition sets. Ignores each annotation of the
-/// definition that claims more safety than the derived one. Also returns the names of the ignored
-/// annotations.
+/// Combines the derived annotations of a composite with those that its definition sets. The
+/// definition takes precedence, except for annotations that claim more safety than the derived
+/// ones. Also returns the names of these ignored annotations.
 pub(super) fn merge_annotations(
     given: &ToolAnnotations,
     derived: &ToolAnnotations,
@@ -244,8 +244,8 @@ pub(super) fn merge_annotations(
     (merged, unsafe_claims)
 }
 
-/// Returns the output schema of a fan-out, which describes its structured report. `ids` are the ids
-/// of the branches.
+/// Returns the output schema of a fan-out, which describes the report of its branches. `ids` are
+/// the ids of the branches.
 pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
     let branch = json!({
         "type": "object",
@@ -273,7 +273,7 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
     }))
 }
 
-/// Returns the schema of a loop's output.
+/// Returns the schema of the output of a step that is a loop.
 pub(super) fn loop_schema(each: &LoopPlan) -> JsonObject {
     let mut iteration = json!({
         "type": "object",
@@ -310,8 +310,8 @@ pub(super) fn loop_schema(each: &LoopPlan) -> JsonObject {
     into_object(schema)
 }
 
-/// Returns the schema of the output of a loop that ends when a condition holds. `iteration` is the
-/// schema of an iteration.
+/// Returns the schema of the output of a loop that repeats a call until a condition holds.
+/// `iteration` is the schema of one element of `iterations`.
 fn repeat_schema(iteration: &Value) -> JsonObject {
     into_object(json!({
         "type": "object",
@@ -339,7 +339,8 @@ pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     }))
 }
 
-/// Returns the schema of an error in a report.
+/// Returns the schema of the error of a failed step, as it appears in reports and in the outputs of
+/// loops.
 fn error_schema() -> Value {
     json!({
         "type": "object",
@@ -365,24 +366,24 @@ fn into_object(schema: Value) -> JsonObject {
     }
 }
 
-/// Combines the properties in the input schemas of several targets into one schema.
+/// Merges the properties of several input schemas into one schema.
 #[derive(Default)]
 struct Union<'a> {
     properties: BTreeMap<String, Vec<Value>>,
     required: BTreeSet<String>,
-    /// The names of the properties that become required, unless their schema has a default.
+    /// The names of the properties that every successful run uses. They become required unless
+    /// their schema has a default.
     needed: BTreeSet<String>,
-    /// Whole schemas of targets that are added as definitions (`$defs`), because properties that
-    /// were copied from them contain references to other parts of the same schema. The key is the
-    /// name of the definition.
+    /// The schemas of targets that become definitions (`$defs`), by the name of the definition. A
+    /// schema becomes a definition if a property copied from it refers to another part of it.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
 
 // === impl Union ===
 
 impl<'a> Union<'a> {
-    /// Adds all properties of a target's input schema. Used for a target that receives the whole
-    /// input of the composite.
+    /// Adds all properties in the input schema of a target. Used for a target that receives the
+    /// whole input of the composite.
     fn add_all(&mut self, source: &Source<'a>) {
         let Some(schema) = source.schema else { return };
         let root = resolve_root(schema);
@@ -396,7 +397,8 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Adds the property of the input that an argument of a target refers to.
+    /// Adds the input property that an argument of a target refers to. `used` is the reference,
+    /// such as `$input.query`.
     fn add_reference(&mut self, source: &Source<'a>, used: &Use<'_>) {
         let Some(name) = used.property() else { return };
         // The schema of the argument also applies to the input property only if the argument is a
@@ -411,8 +413,9 @@ impl<'a> Union<'a> {
         self.refer(name, property, source.certain && used.certain && !used.optional);
     }
 
-    /// Adds an input property to which a definition refers. The property's schema is included if it
-    /// is known.
+    /// Adds the input property `name`, which the definition of the composite refers to. `property`
+    /// is its schema, or `None` if the schema is unknown. `is_needed` is `true` if every successful
+    /// run uses the property.
     fn refer(&mut self, name: &str, property: Option<Value>, is_needed: bool) {
         // Adds the property even if its schema is unknown.
         self.properties.entry(name.to_owned()).or_default();
@@ -431,11 +434,12 @@ impl<'a> Union<'a> {
         }
     }
 
-    /// Copies the schema of a property from the schema of a target.
+    /// Returns a copy of `property`, the schema of a property in the target's input schema
+    /// `schema`.
     ///
-    /// If the copied schema refers to other parts of the target's schema, the target's whole schema
-    /// is added as a separate definition. Separate definitions prevent conflicts if the schemas of
-    /// several targets use the same names.
+    /// If `property` refers to other parts of `schema`, the whole `schema` is added as a
+    /// definition, and the references in the copy point into this definition. As a result, equal
+    /// names in the schemas of several targets do not conflict.
     fn adopt(&mut self, source: &Source<'a>, schema: &'a JsonObject, property: &Value) -> Value {
         match refers(property) {
             Refers::Nowhere => return rehome(property, None),
@@ -524,8 +528,8 @@ fn any_of(mut alternatives: Vec<Value>) -> Value {
     merged
 }
 
-/// Returns the root of a schema. If the root consists only of a reference to a definition, returns
-/// this definition instead.
+/// Returns the schema to which the `$ref` at the root of `schema` refers. Returns `schema` itself
+/// if it has no such reference, or if it has `properties`.
 fn resolve_root(schema: &JsonObject) -> &JsonObject {
     if schema.contains_key("properties") { schema } else { resolve(schema, schema) }
 }
@@ -534,19 +538,19 @@ fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The kinds of references that a schema contains to other parts of its own document. Ordered by
-/// how difficult they are to copy, with the easiest first.
+/// The kind of references from a schema to other parts of the same document. The order is by
+/// difficulty: references of the last kind are the most difficult to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refers {
     /// No references.
     Nowhere,
-    /// References by path, such as `#/$defs/name`.
+    /// The schema contains references by path, such as `#/$defs/name`.
     ToPlaces,
-    /// References by anchor or by another name.
+    /// The schema contains references by anchor, such as `#name`, or dynamic references.
     ToAnchors,
 }
 
-/// Returns the kind of references that a schema contains to other parts of its own document. If it
+/// Returns the kind of references from a schema to other parts of its document. If the schema
 /// contains several kinds, returns the one that is most difficult to copy.
 fn refers(schema: &Value) -> Refers {
     match schema {
@@ -569,8 +573,9 @@ fn refers(schema: &Value) -> Refers {
     }
 }
 
-/// Copies a schema without [`HEADER_KEYWORD`]. If `home` is given, the copy becomes the definition
-/// with this name, so references within the document are changed to point into the definition.
+/// Copies a schema, but omits the keyword [`HEADER_KEYWORD`]. If `home` is set, the copy becomes
+/// the definition with this name in another document. References such as `#/properties/a` are then
+/// changed to `#/$defs/{home}/properties/a`.
 fn rehome(schema: &Value, home: Option<&str>) -> Value {
     let members = match schema {
         Value::Object(members) => members,

@@ -60,15 +60,14 @@ pin_project! {
     }
 }
 
-/// Determines how the middleware answers a request: by running a composite, by listing tools, or by
-/// forwarding the request.
+/// The way in which the middleware answers a request.
 enum Route {
-    /// The inner service answers the request.
+    /// The request is forwarded to the inner service.
     Inner,
-    /// The [`Listing`] answers the request, and adds composites to tool lists and to the server
-    /// capabilities.
+    /// The request is forwarded to the inner service, and the [`Listing`] adds composites to its
+    /// tool list, or the `tools` capability to its capabilities.
     Listing,
-    /// The composite with this index answers.
+    /// The request calls a composite. Contains the index of the composite.
     Run(usize),
 }
 
@@ -251,18 +250,20 @@ where
     }
 }
 
-/// Returns the reply to a call of a composite whose tools cannot be listed.
+/// Returns the error reply to a call of a composite if the tools of the inner service cannot be
+/// listed.
 fn unavailable(program: &Program, composite: usize) -> Reply {
     let name = program.composites[composite].name.to_string();
     Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into()
 }
 
-/// The tools of an inner service and the time at which they were listed.
+/// The tools of an inner service and the time that counts as the start of the call that needs them.
 type Listed = (Arc<Known<Resolved>>, Instant);
 
-/// Returns the tools of the inner service and the time at which they were listed. If `composite`
-/// can run with the tools that are already known, returns these tools and the time `now`, without
-/// listing them again. Returns `None` if the tools cannot be listed.
+/// Returns the tools of the inner service and the time at which the call of `composite` can start.
+/// If the tools that are already known include those that the composite needs, they are returned
+/// with the time `now`. Otherwise, the tools are listed again. Returns `None` if the tools cannot
+/// be listed.
 fn known<S>(
     mut lookup: Lookup<Resolved>,
     composite: usize,

@@ -109,7 +109,7 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Success {
-    /// The fan-out succeeds if all targets succeed, except those that are optional.
+    /// The fan-out succeeds if all targets succeed. Optional targets may fail.
     #[default]
     All,
     /// The fan-out succeeds if at least one target succeeds.
@@ -122,11 +122,11 @@ pub enum Success {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BranchOrder {
-    /// The order in which the targets of the fan-out are declared. With this order, two runs in
-    /// which the targets have equal outcomes return the content in the same order.
+    /// The content is ordered like the targets in the definition. Two runs in which the targets
+    /// have equal outcomes return the content in the same order.
     #[default]
     Declared,
-    /// The order in which the targets finish.
+    /// The content is ordered by the times at which the targets finish.
     Completion,
 }
 

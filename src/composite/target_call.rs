@@ -34,18 +34,20 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The maximum nesting depth of tool results and of outputs that runs build. It is less than the
-/// depth of 128 that JSON parsers accept, because composites nest results inside other JSON values.
+/// The maximum nesting depth of tool results, and of outputs that composites build. JSON parsers
+/// commonly accept a depth of 128. The limit is lower, because composites nest results inside other
+/// JSON values.
 pub(super) const MAX_RESULT_DEPTH: usize = 110;
-/// The maximum length in bytes of the key with which a tool identifies a question to the client.
+/// The maximum length in bytes of a question's key. A tool chooses the keys of the questions that
+/// it asks the client.
 const MAX_QUESTION_KEY: usize = 256;
 
 pin_project! {
     /// The future of a tool call. Waits until the inner service is ready, sends the request, and
     /// converts the reply.
     ///
-    /// The reply must be a tool result or an `InputRequired` result with the tool's questions. Any
-    /// other reply is converted to an error whose message may be shown to clients. The size of tool
+    /// The reply must be a tool result, or an `InputRequired` result with questions of the tool.
+    /// Any other reply becomes an error whose message may be shown to clients. The size of tool
     /// results counts toward the limits of the run.
     pub(super) struct TargetCall<S>
     where
@@ -78,7 +80,7 @@ pin_project! {
 
 impl<S: Service<Request>> TargetCall<S> {
     /// Creates the future of a tool call. `abilities` contains the kinds of questions that the
-    /// client can answer, and that the tool may therefore ask.
+    /// client can answer. The tool may ask only such questions.
     pub(super) const fn new(
         service: S,
         request: Request,
@@ -88,7 +90,8 @@ impl<S: Service<Request>> TargetCall<S> {
         Self { service, phase: Phase::NotReady { request: Some(request) }, abilities, scope }
     }
 
-    /// Resets this future so that another call of the same run can reuse it.
+    /// Resets this future, so that it makes the call `request`. Used to reuse the allocation for
+    /// another call of the same run.
     pub(super) fn restart(self: Pin<&mut Self>, request: Request) {
         self.project().phase.set(Phase::NotReady { request: Some(request) });
     }
@@ -148,7 +151,7 @@ where
 }
 
 /// Checks the nesting depth of a tool's reply. The reply becomes a part of the composite's result,
-/// and a result that is nested too deep could not be parsed by clients.
+/// and clients could not parse a result that is nested too deep.
 ///
 /// # Errors
 ///
@@ -173,8 +176,8 @@ pub(super) fn check_depth(answer: &Called) -> Result<(), StepError> {
     }
 }
 
-/// Converts a refusal to an error of the step that made the call. The refusal comes from a layer
-/// between the composites and the tools.
+/// Converts a refusal to an error of the step that made the call. A layer between the composites
+/// and the tools has refused the call, for example because a budget is exhausted.
 fn refused(refusal: &Refusal) -> StepError {
     let Refusal::OverBudget { budget, .. } = refusal else {
         return StepError::protocol(refusal.to_error());
@@ -186,9 +189,9 @@ fn refused(refusal: &Refusal) -> StepError {
     StepError { code: Some(code.0), data, ends_run, ..error }
 }
 
-/// Converts a tool's `InputRequired` result to the questions that it contains. Returns an error if
-/// the client cannot answer one of them. If `closed` is set, it is the reason why the run must not
-/// ask any questions, and is returned as an error.
+/// Returns the questions in a tool's `InputRequired` result. Returns an error if the client cannot
+/// answer one of them. `closed` is the reason why the run must not ask questions. If it is set, it
+/// is returned as the error.
 fn asked(
     asks: InputRequiredResult,
     abilities: Abilities,
@@ -216,7 +219,8 @@ fn asked(
     Ok(Questions { asked, resume: Resume::Tool(asks.request_state) })
 }
 
-/// Creates the error for a tool whose reply violates the protocol.
+/// Creates the error of a step whose tool returns a reply that violates the protocol or cannot be
+/// processed.
 pub(super) fn protocol(message: &str) -> StepError {
     StepError::new(ErrorKind::Protocol, message)
 }

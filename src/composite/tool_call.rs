@@ -11,20 +11,21 @@ pub struct ToolCall {
     /// The name of the tool as clients see it, such as `backend/tool`, or the name of another
     /// composite.
     pub(crate) tool: String,
-    /// Whether to call the tool of the inner service even if a composite of the layer has the same
-    /// name.
+    /// If `true`, the tool of the inner service is called even if a composite of the layer has the
+    /// same name.
     pub(crate) behind: bool,
-    /// The arguments of the call, such as `{ q = "$input.query" }`. If `None`, a step passes no
-    /// arguments, and a target passes the arguments of the composite.
+    /// The arguments of the call, such as `{ q = "$input.query" }`. If `None`, a step calls its
+    /// tool without arguments, and a target passes the arguments of the composite to its tool.
     pub(crate) arguments: Option<Value>,
-    /// The format in which the tool result is parsed if it consists only of text.
+    /// The format as which a tool result is parsed if it consists only of text. `None` if the
+    /// result is not parsed.
     pub(crate) parse: Option<Parse>,
 }
 
 // === impl ToolCall ===
 
 impl ToolCall {
-    /// The `type` of a step in configuration files if the step calls a tool.
+    /// The value of `type` in a configuration file for a step that calls a tool.
     pub(crate) const TYPE: &'static str = "tool";
 
     /// Creates a call of `tool` without arguments.
@@ -73,8 +74,8 @@ impl ToolCall {
         self
     }
 
-    /// Encodes all settings of the call as JSON. The encoded settings are part of the composite's
-    /// fingerprint.
+    /// Encodes all settings of the call as JSON. The fingerprint of the composite is computed from
+    /// them.
     pub(super) fn encode(&self) -> Value {
         let Self { tool, behind, arguments, parse } = self;
         json!({
