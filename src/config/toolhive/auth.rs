@@ -4,7 +4,9 @@ use serde_json::{Map, Value};
 
 use super::{import::Import, write::Table, yaml::Node};
 
-/// Converts the authentication of clients.
+/// Converts the settings `incomingAuth`, with which a ToolHive server authenticates clients, to the
+/// tables `[auth]` and `[auth.jwt]`. Returns no tables if clients are anonymous or if the settings
+/// cannot be converted.
 pub(super) fn incoming(import: &mut Import<'_>, node: &Node) -> Vec<Table> {
     let known = ["type", "oidc", "oidcConfig", "oidcConfigRef", "authz", "authzConfig"];
     let Some(fields) = import.section(node, &known) else { return Vec::new() };
@@ -60,7 +62,8 @@ fn oidc(import: &mut Import<'_>, node: &Node, url: Option<&str>) -> Vec<Table> {
     vec![auth, jwt]
 }
 
-/// Reads the headers that authenticate requests to a workload.
+/// Returns the HTTP headers that authenticate requests to a workload. The map is empty if the
+/// workload needs none.
 pub(super) fn headers(import: &mut Import<'_>, node: &Node) -> Map<String, Value> {
     let mut headers = Map::new();
     let Some(fields) = import.section(node, &["type", "headerInjection"]) else { return headers };
@@ -77,7 +80,8 @@ pub(super) fn headers(import: &mut Import<'_>, node: &Node) -> Map<String, Value
     headers
 }
 
-/// Returns whether the policies of a server admit each call.
+/// Returns `true` if the Cedar policies of a server allow every request: each of them is
+/// `permit(principal, action, resource);`. Returns `false` if there are no policies.
 fn permits_all(authorization: &Value) -> bool {
     let policies = authorization
         .get("policies")

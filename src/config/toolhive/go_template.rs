@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use serde_json::{Number, Value};
 
-/// Maximum depth of nested parentheses and blocks in a Go template.
+/// Maximum nesting depth of parentheses and blocks in a Go template.
 const MAX_GO_DEPTH: usize = 32;
 
-/// A part of a template.
+/// A part of a parsed Go template: a text outside the braces, or an action in braces.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Part {
     Text(String),
@@ -20,10 +20,11 @@ pub(super) enum Part {
     With(Block),
 }
 
-/// A block whose body has another `.`.
+/// A `range` or `with` block. In its body, `.` refers to another value than outside the block.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Block {
-    /// The names of variables, such as `i` and `e` of `range $i, $e := …`.
+    /// The names of the variables that the block declares, such as `i` and `e` for `range $i, $e :=
+    /// …`. Empty if it declares none.
     pub(super) variables: Vec<String>,
     pub(super) value: Expr,
     pub(super) body: Vec<Part>,
@@ -33,13 +34,13 @@ pub(super) struct Block {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expr {
-    /// A base with fields, such as `.a.b`.
+    /// A value followed by field names, such as `.a.b`. `fields` may be empty.
     Chain {
         base: Base,
         fields: Vec<String>,
         span: Range<usize>,
     },
-    /// A text, a number, a boolean or `nil`.
+    /// A constant: a string, a number, a boolean or `nil`.
     Literal(Value),
     Call {
         function: String,
@@ -50,19 +51,20 @@ pub(super) enum Expr {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Base {
-    /// `.`, which is the element in a `range`.
+    /// The current value `.`. In a `range`, for example, it is the current element.
     Dot,
-    /// A variable, or the data of the template if its name is empty: `$`.
+    /// A variable, such as `$i`. The name is empty for `$`, which is the data of the template.
     Variable(String),
-    /// A value in parentheses.
+    /// The value of an expression in parentheses.
     Value(Box<Expr>),
 }
 
-/// A mistake in a template, or a construct that cannot be translated.
+/// The error returned if a Go template is invalid, or contains a construct that cannot be
+/// translated.
 #[derive(Debug, PartialEq)]
 pub(super) struct TemplateError {
     pub(super) message: String,
-    /// The bytes of the construct in the template.
+    /// The byte range of the construct in the template.
     pub(super) span: Range<usize>,
 }
 
@@ -80,31 +82,32 @@ enum Token {
 struct Spanned {
     token: Token,
     span: Range<usize>,
-    /// Whether a space precedes the token: `.a.b` is one operand, and `.a .b` are two.
+    /// `true` if white space precedes the token. Without a space, as in `.a.b`, two fields belong
+    /// to one operand. With a space, as in `.a .b`, they are two operands.
     spaced: bool,
 }
 
-/// A text or an action, in the order of the template.
+/// An element of the text of a template: a text outside the braces, or an action in braces.
 enum Piece {
     Text(String),
     Action { tokens: Vec<Spanned>, span: Range<usize> },
 }
 
-/// The parts up to the action that ends them.
+/// The parts of a block or branch, and the action that ends it.
 struct Body {
     parts: Vec<Part>,
     end: End,
-    /// The bytes of this action.
+    /// The byte range of the action that ends the body. Empty at the end of the template.
     span: Range<usize>,
 }
 
-/// The action after a body.
+/// The action that ends a body.
 enum End {
-    /// The end of the template.
+    /// The template ends without a further action.
     Template,
     /// `end`
     Block,
-    /// `else`, or `else if` with its condition.
+    /// The action `else` (`None`), or `else if` with its condition.
     Else(Option<Expr>),
 }
 
@@ -112,7 +115,8 @@ enum End {
 ///
 /// # Errors
 ///
-/// Returns the first mistake: an invalid action, an unbalanced block or an unsupported construct.
+/// Returns the first error: an invalid action, an unbalanced block, or a construct that is not
+/// supported.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>> {
     let mut pieces = pieces(text)?.into_iter();
     let Body { parts, end, span } = body(&mut pieces, 0)?;
@@ -152,7 +156,9 @@ fn pieces(text: &str) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Returns whether an action begins, or in reverse ends, with a `-` that removes spaces.
+/// Returns `true` if the first character is a `-` and the second is white space. In a template,
+/// such a `-` next to the braces removes the white space around an action. `characters` begins
+/// after the opening braces, or runs backwards from the closing ones.
 fn is_trim(mut characters: impl Iterator<Item = char>) -> bool {
     characters.next() == Some('-') && characters.next().is_some_and(char::is_whitespace)
 }
@@ -169,7 +175,8 @@ fn push_text(pieces: &mut Vec<Piece>, mut text: &str, trims_start: bool, trims_e
     }
 }
 
-/// Returns the offset of the braces that close a comment.
+/// Returns the offset of the `}}` after a comment. `start` is the offset of the comment, and `open`
+/// that of the braces before it.
 fn comment(text: &str, start: usize, open: usize) -> Result<usize> {
     let end = text[start..].find("*/").map(|end| start + end + 2);
     let end = end.ok_or_else(|| error("the comment is not closed", open..open + 2))?;
@@ -182,7 +189,8 @@ fn comment(text: &str, start: usize, open: usize) -> Result<usize> {
     }
 }
 
-/// Reads the tokens of an action. Returns them with the offset of the braces that close it.
+/// Splits an action into tokens. Returns the tokens, and the offset of the `}}` that closes the
+/// action. `start` is the offset after the opening braces, and `open` is their own offset.
 fn tokens(text: &str, start: usize, open: usize) -> Result<(Vec<Spanned>, usize)> {
     let (mut tokens, mut at, mut spaced) = (Vec::new(), start, true);
     loop {
@@ -207,7 +215,8 @@ fn tokens(text: &str, start: usize, open: usize) -> Result<(Vec<Spanned>, usize)
     }
 }
 
-/// Reads the first token of a text, which is not empty.
+/// Reads the first token of `rest`, which must not be empty. Returns the token and its length in
+/// bytes.
 fn token(rest: &str) -> std::result::Result<(Token, usize), String> {
     let word = |text: &str| -> usize {
         text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())
@@ -253,7 +262,8 @@ fn token(rest: &str) -> std::result::Result<(Token, usize), String> {
     }
 }
 
-/// Returns a hint for characters of other template languages.
+/// Returns a hint for the error message about the unexpected character `first`. The hint is empty
+/// if the character is not typical of another template language.
 const fn hint(first: char) -> &'static str {
     match first {
         '-' => {
@@ -335,7 +345,7 @@ fn body(pieces: &mut std::vec::IntoIter<Piece>, depth: usize) -> Result<Body> {
     Ok(Body { parts, end: End::Template, span: 0..0 })
 }
 
-/// Reads the rest of an `if`, whose condition was read.
+/// Parses an `if` after its condition `condition`, up to its `end`.
 fn branches(
     condition: Expr,
     pieces: &mut std::vec::IntoIter<Piece>,
@@ -359,7 +369,7 @@ fn branches(
     }
 }
 
-/// Reads the parts between `else` and `end`.
+/// Parses the parts after an `else`, up to the `end` of its block.
 fn otherwise(
     pieces: &mut std::vec::IntoIter<Piece>,
     depth: usize,
@@ -373,7 +383,7 @@ fn otherwise(
     }
 }
 
-/// Reads the rest of a `range` or `with`.
+/// Parses a `range` or `with` up to its `end`. `tokens` are those after the keyword.
 fn block(
     tokens: &[Spanned],
     pieces: &mut std::vec::IntoIter<Piece>,
@@ -392,7 +402,8 @@ fn block(
     Ok(Block { variables, value, body: parts, otherwise, span })
 }
 
-/// Splits `$i, $e := …` into the names of the variables and the rest.
+/// Splits the tokens of `$i, $e := …` into the names of the variables and the tokens after `:=`.
+/// Returns no names and all tokens if they do not declare variables.
 fn declarations(tokens: &[Spanned]) -> (Vec<String>, &[Spanned]) {
     let mut variables = Vec::new();
     let mut rest = tokens;
@@ -411,7 +422,7 @@ fn declarations(tokens: &[Spanned]) -> (Vec<String>, &[Spanned]) {
     (Vec::new(), tokens)
 }
 
-/// Parses `a b | c d`, which means `c d (a b)`.
+/// Parses an expression with pipes. For example, `a b | c d` means `c d (a b)`.
 fn pipeline(tokens: &[Spanned], span: &Range<usize>) -> Result<Expr> {
     let mut rest = tokens;
     let expr = pipe(&mut rest, span, 0)?;
@@ -438,7 +449,9 @@ fn pipe(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<Expr
     }
 }
 
-/// Parses a function with its arguments, or an operand. `last` is the value of the command before.
+/// Parses one command of a pipeline: a function with its arguments, or an operand. `last` is the
+/// preceding command, whose value becomes the last argument of the function. `None` if no command
+/// precedes.
 fn command(
     rest: &mut &[Spanned],
     span: &Range<usize>,
@@ -475,7 +488,8 @@ fn command(
     }
 }
 
-/// Parses an operand. Returns `None` at a `|`, a `)` or the end.
+/// Parses an operand, and removes its tokens from `rest`. Returns `None` if `rest` is empty or
+/// begins with `|` or `)`.
 fn operand(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<Option<Expr>> {
     let Some(first) = rest.first() else { return Ok(None) };
     let base = match &first.token {

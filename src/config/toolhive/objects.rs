@@ -5,19 +5,22 @@ use super::{
     yaml::{Content, Node},
 };
 
-/// The kind of a Kubernetes object with a composite tool.
+/// The `kind` of a Kubernetes object that defines a composite tool.
 const DEFINITION: &str = "VirtualMCPCompositeToolDefinition";
-/// The kind of a Kubernetes object with a virtual server.
+/// The `kind` of a Kubernetes object that defines a virtual server.
 const SERVER: &str = "VirtualMCPServer";
-/// The kind of a Kubernetes object with the filter and the overrides of a workload.
+/// The `kind` of a Kubernetes object that contains the tool filter and the tool overrides of a
+/// workload.
 const TOOL_CONFIG: &str = "MCPToolConfig";
-/// The kinds of Kubernetes objects that are workloads.
+/// The values of `kind` for Kubernetes objects that define a workload, which becomes a backend.
 const WORKLOADS: [&str; 3] = ["MCPServer", "MCPRemoteProxy", "MCPServerEntry"];
 
-/// The objects of a file, each with its name and its specification.
+/// The Kubernetes objects in a file, grouped by their kind. Each object except for the server is a
+/// pair of its name and its `spec`.
 #[derive(Debug, Default)]
 pub(super) struct Objects<'n> {
-    /// The virtual server, which has no name as a configuration of a vMCP.
+    /// The settings of the virtual server: the `spec` of a Kubernetes object, or a whole document
+    /// without `kind`. `None` if the file contains no virtual server.
     pub(super) server: Option<&'n Node>,
     pub(super) definitions: Vec<(&'n str, &'n Node)>,
     pub(super) tool_configs: Vec<(&'n str, &'n Node)>,
@@ -83,7 +86,7 @@ impl<'n> Objects<'n> {
     }
 }
 
-/// Returns the specification of an object.
+/// Returns the `spec` of the object with this name. Returns `None` if no object has this name.
 pub(super) fn find<'n>(objects: &[(&str, &'n Node)], name: &str) -> Option<&'n Node> {
     objects.iter().find(|(own, _)| *own == name).map(|(_, spec)| *spec)
 }

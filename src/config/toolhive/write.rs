@@ -6,24 +6,25 @@ use serde_json::{Map, Value};
 
 use super::import::{Fields, camel};
 
-/// Maximum length of a line, in characters, before a value is written in several lines.
+/// Maximum number of characters in a line. A longer array or object is written in several lines.
 const MAX_LINE: usize = 100;
 
-/// A table with its header and pairs, each with the bytes of the YAML that it is made from.
+/// A TOML table, with the positions in the YAML file from which it was converted.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     header: &'static str,
     origin: Range<usize>,
-    /// The bytes of the keys in YAML, in camel case.
+    /// The camel-case keys of the YAML map from which the table was converted, with their byte
+    /// ranges.
     keys: Vec<(String, Range<usize>)>,
     pairs: Vec<(String, Value, Range<usize>)>,
 }
 
-/// A text in TOML.
+/// A TOML document, with the origin of each line.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) toml: String,
-    /// For each line, the bytes of the YAML that it is made from.
+    /// For each line, the byte range in the YAML file from which the line was converted.
     pub(super) origins: Vec<Range<usize>>,
 }
 
@@ -40,19 +41,21 @@ impl Document {
 // === impl Table ===
 
 impl Table {
-    /// Creates a table with a header such as `[[backends]]`.
+    /// Creates an empty table with a header such as `[[backends]]`. `origin` is the byte range in
+    /// the YAML file from which the table is converted.
     pub(super) fn new(header: &'static str, origin: &Range<usize>) -> Self {
         Self { header, origin: origin.clone(), ..Self::default() }
     }
 
-    /// Creates a table from a map in YAML.
+    /// Creates an empty table for values that are converted from the YAML map `fields`.
     pub(super) fn from_fields(header: &'static str, fields: &Fields<'_>) -> Self {
         let mut table = Self::new(header, &fields.span());
         table.locate(fields);
         table
     }
 
-    /// Adds the positions of further keys in YAML.
+    /// Adds the keys of another YAML map from which this table is converted, with their byte
+    /// ranges.
     pub(super) fn locate(&mut self, fields: &Fields<'_>) {
         self.keys.extend(fields.keys());
     }
@@ -70,7 +73,7 @@ impl Table {
         }
     }
 
-    /// Sets a key of an inner table, such as `properties.name`.
+    /// Sets the key of a nested table, written as a dotted key such as `properties.name`.
     pub(super) fn set_in(
         &mut self,
         table: &str,
@@ -86,7 +89,7 @@ impl Table {
     }
 }
 
-/// Writes tables, with an empty line between them.
+/// Converts the tables to a TOML document, with an empty line between tables.
 pub(super) fn write(tables: &[Table]) -> Document {
     let mut document = Document::default();
     for table in tables {
@@ -101,7 +104,8 @@ pub(super) fn write(tables: &[Table]) -> Document {
     document
 }
 
-/// Writes a pair. An object that is too long for a line is written with dotted keys.
+/// Appends a key and its value to `text`. If an object is too long for one line, each of its
+/// members is written with a dotted key, such as `output.type`.
 fn pair(text: &mut String, key: &str, value: &Value) {
     let line = inline(value);
     let is_long = key.chars().count() + " = ".len() + line.chars().count() > MAX_LINE;
@@ -125,8 +129,9 @@ fn pair(text: &mut String, key: &str, value: &Value) {
     }
 }
 
-/// Returns the members in the order in which a person would write them. The order of the map itself
-/// depends on the features of `serde_json`.
+/// Returns the members of an object in a fixed order: the most important keys first, such as
+/// `type`, and then the others by name. The order of the map itself depends on the features of
+/// `serde_json`.
 fn ordered(members: &Map<String, Value>) -> Vec<(&String, &Value)> {
     const FIRST: [&str; 7] =
         ["action", "type", "description", "value", "properties", "required", "default"];
@@ -136,7 +141,7 @@ fn ordered(members: &Map<String, Value>) -> Vec<(&String, &Value)> {
     members
 }
 
-/// Writes a value in one line.
+/// Formats a value as TOML in one line.
 fn inline(value: &Value) -> String {
     match value {
         Value::Object(members) if members.is_empty() => "{}".to_owned(),
@@ -160,8 +165,8 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// Writes a text in one line. A JSON string is a basic string of TOML, except for the character
-/// U+007F.
+/// Formats a string as a TOML string in one line. A JSON string is also a valid TOML string, except
+/// for the character U+007F, which TOML requires to be escaped.
 fn string(text: &str) -> String {
     if text.contains('"') && !text.contains('\'') && !text.contains(char::is_control) {
         return format!("'{text}'");
@@ -169,7 +174,7 @@ fn string(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// Writes a text with line breaks as it is.
+/// Formats a string as a multi-line TOML string, in which line breaks are not escaped.
 fn lines(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace("\"\"\"", "\"\"\\\"");
     let escaped: String = escaped
@@ -184,7 +189,8 @@ fn lines(text: &str) -> String {
     format!("\"\"\"\n{escaped}{end}\"\"\"")
 }
 
-/// Writes a key, in quotes only if it needs them.
+/// Formats a TOML key. Quotes it only if it contains other characters than ASCII letters, digits,
+/// `_` and `-`, or if it is empty.
 fn bare(key: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if !key.is_empty() && key.bytes().all(is_bare) { key.to_owned() } else { string(key) }

@@ -4,18 +4,20 @@ use serde_json::Value;
 
 use crate::expr::KEYWORDS;
 
-/// A translated value, with the precedence of its operator.
+/// An expression translated from a Go template, and the precedence of its outermost operator.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     pub(super) text: String,
     pub(super) level: Level,
-    /// Whether the value is always a boolean.
+    /// `true` if the value of the expression is always a boolean.
     pub(super) is_bool: bool,
-    /// Whether the text is the path of a value, so that `$` and the text is a reference.
+    /// `true` if the expression is only a path, such as `steps.a.output`. Then `$` followed by the
+    /// text is a valid reference.
     pub(super) is_path: bool,
 }
 
-/// The precedence of operators, the lowest first.
+/// The precedence of the outermost operator of an expression. The first variant has the lowest
+/// precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     If,
@@ -28,12 +30,12 @@ pub(super) enum Level {
     Value,
 }
 
-/// A segment of a Go path.
+/// A segment of the path in a Go template, such as `a` in `.a`.
 #[derive(Clone, Debug)]
 pub(super) enum Segment {
     Key(String),
     Index(u64),
-    /// A computed key or index.
+    /// A key or index that is the value of an expression. Contains the text of the expression.
     Computed(String),
 }
 
@@ -44,7 +46,7 @@ impl Written {
         Self { text, level: Level::Value, is_bool: false, is_path: false }
     }
 
-    /// Returns whether this is the status of a step, such as `steps.a.status`.
+    /// Returns `true` if the expression is the status of a step, such as `steps.a.status`.
     pub(super) fn is_status(&self) -> bool {
         let id = self.text.strip_prefix("steps").and_then(|rest| rest.strip_suffix(".status"));
         // The id is one segment: `.a`, or `['my-step']`.
@@ -59,7 +61,8 @@ impl Written {
         Self { is_bool: true, ..Self::value(text.to_owned()) }
     }
 
-    /// Returns the text as an operand of an operator, in parentheses if it needs them.
+    /// Returns the text of the expression for use as an operand that requires at least the
+    /// precedence `level`. Adds parentheses if the expression has a lower precedence.
     pub(super) fn at(&self, level: Level) -> String {
         if self.level >= level { self.text.clone() } else { format!("({})", self.text) }
     }
@@ -78,7 +81,8 @@ impl Written {
         Self { text, level: Level::Not, is_bool: true, is_path: false }
     }
 
-    /// Chooses one of two values. Omits what does not change the result.
+    /// Creates the expression `then if test else otherwise`, or a shorter one with the same value.
+    /// For example, `true if test else false` becomes `test` if `test` is a boolean.
     pub(super) fn choice(test: &Self, then: &Self, otherwise: &Self) -> Self {
         match (then.text.as_str(), otherwise.text.as_str()) {
             ("true", "false") if test.is_bool => test.clone(),
@@ -101,7 +105,9 @@ impl Written {
 // === impl Segment ===
 
 impl Segment {
-    /// Returns whether a reference can have this segment: its quotes have no escapes.
+    /// Returns `true` if a reference such as `$steps.a.b` can contain this segment. A computed
+    /// segment and a key with special characters, such as quotes or braces, are possible only in a
+    /// template.
     pub(super) fn is_literal(&self) -> bool {
         match self {
             Self::Key(word) => !word.contains(['\'', '\\', '{', '}', '%', '\n', '\r', '\t']),
@@ -119,7 +125,8 @@ impl Segment {
     }
 }
 
-/// Writes a key after a value.
+/// Formats a key that follows a value in a path: `.name`, or `['my-name']` if the key is not a
+/// plain word.
 pub(super) fn key(word: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_plain = word.chars().all(is_word)
@@ -137,7 +144,7 @@ pub(super) fn literal(value: &Value) -> String {
     }
 }
 
-/// Writes a text in single quotes.
+/// Formats a string as a literal in an expression, in single quotes.
 pub(super) fn string(text: &str) -> String {
     let mut quoted = String::from("'");
     for character in text.chars() {

@@ -10,30 +10,30 @@ use serde_json::{Map, Value};
 
 use crate::text_position::{line_number, line_start};
 
-/// Maximum size of a YAML file, in bytes.
+/// Maximum size of a YAML file in bytes.
 const MAX_YAML_BYTES: usize = 1 << 20;
-/// Maximum number of values in a YAML file, after its aliases are expanded.
+/// Maximum number of values in a YAML file. An alias counts as all values of its anchor.
 const MAX_YAML_VALUES: usize = 100_000;
-/// Maximum depth of nested lists and maps in a YAML file.
+/// Maximum nesting depth of lists and maps in a YAML file.
 const MAX_YAML_DEPTH: usize = 64;
 
-/// A value with its position.
+/// A YAML value and its position in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) content: Content,
-    /// The bytes of the value in the text.
+    /// The byte range of the value in the text.
     pub(super) span: Range<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Content {
-    /// Null, a boolean, a number or a text.
+    /// A scalar: null, a boolean, a number or a string.
     Scalar(Value),
     List(Vec<Node>),
     Map(Vec<Member>),
 }
 
-/// A key of a map, and its value.
+/// A key of a YAML map, its position in the text, and its value.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) key: String,
@@ -41,30 +41,33 @@ pub(super) struct Member {
     pub(super) value: Node,
 }
 
-/// A mistake in the text, with its position.
+/// An error in a YAML file and its position: invalid YAML, or a value that cannot be converted.
 #[derive(Debug)]
 pub(super) struct YamlError {
     pub(super) message: String,
     pub(super) span: Range<usize>,
 }
 
-/// Builds the documents from the events of the parser.
+/// Builds the values of YAML documents from the events of a [`Parser`].
 struct Builder<'t> {
     text: &'t str,
-    /// The byte at which each character begins. Empty if the text is ASCII.
+    /// The byte offset of each character, because the parser reports character indices. Empty if
+    /// the text is ASCII, so that both are equal.
     offsets: Vec<usize>,
     open: Vec<Open>,
-    /// The values that aliases can refer to, each with its number of values.
+    /// The values with an anchor, by the number of the anchor. The second element of each pair is
+    /// the number of values that it contains, including itself.
     anchors: HashMap<usize, (Node, usize)>,
     values: usize,
     documents: Vec<Node>,
 }
 
-/// A list or map whose end was not read yet.
+/// A list or map whose end the parser has not reported yet.
 struct Open {
     anchor: usize,
     start: Range<usize>,
-    /// The number of values that were read before it.
+    /// The number of values in the text before this list or map. Used to count the values that it
+    /// contains.
     before: usize,
     kind: OpenKind,
 }
@@ -78,15 +81,17 @@ enum OpenKind {
 struct OpenMap {
     members: Vec<Member>,
     keys: HashSet<String>,
-    /// The key whose value follows.
+    /// The key that was read last, with its byte range, if its value was not read yet. Otherwise,
+    /// `None`.
     pending: Option<(String, Range<usize>)>,
 }
 
-/// Parses all documents of a text.
+/// Parses a YAML text, and returns the value of each document.
 ///
 /// # Errors
 ///
-/// Returns the first mistake: a syntax error, a duplicate key, a tag, or a limit that is exceeded.
+/// Returns the first error: a syntax error, a duplicate key, an unsupported tag, or an exceeded
+/// limit.
 pub(super) fn parse(text: &str) -> Result<Vec<Node>, YamlError> {
     if text.len() > MAX_YAML_BYTES {
         let message =
@@ -133,7 +138,8 @@ impl Builder<'_> {
         start..self.offset(span.end).max(start)
     }
 
-    /// Returns the message of a syntax error. A tab as indentation is named, since it is invisible.
+    /// Returns the message of a syntax error at the byte offset `at`. `info` is the parser's
+    /// message. It is replaced if the line is indented with a tab, because a tab is invisible.
     fn syntax(&self, info: &str, at: usize) -> String {
         let line = line_start(&self.text[..at]);
         let indentation = self.text[line..].trim_start_matches(' ');
@@ -249,7 +255,8 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the text of a key. A number, such as the status 404, is its text.
+/// Returns the key of a map as a string. A scalar of another type, such as the number 404, is
+/// converted to its text. Returns an error for a list or map.
 fn key(node: &Node) -> Result<String, YamlError> {
     match &node.content {
         Content::Scalar(Value::String(key)) => Ok(key.clone()),
@@ -262,7 +269,8 @@ fn error(message: &str, span: &Range<usize>) -> YamlError {
     YamlError { message: message.to_owned(), span: span.clone() }
 }
 
-/// Resolves the key `<<`, whose maps have the defaults of the other keys.
+/// Resolves the merge key `<<` of a map: adds the members of the maps in its value, unless the map
+/// already contains their keys. Returns the members of the map.
 fn merged(OpenMap { mut members, mut keys, .. }: OpenMap) -> Result<Vec<Member>, YamlError> {
     let Some(place) = members.iter().position(|member| member.key == "<<") else {
         return Ok(members);
@@ -285,7 +293,8 @@ fn merged(OpenMap { mut members, mut keys, .. }: OpenMap) -> Result<Vec<Member>,
     Ok(members)
 }
 
-/// Converts a scalar as the core schema of YAML 1.2 does.
+/// Converts a YAML scalar to a JSON value by the rules of the YAML 1.2 core schema. For example, an
+/// unquoted `true` becomes a boolean, and a quoted one a string.
 fn scalar(
     text: &str,
     style: ScalarStyle,
@@ -341,13 +350,14 @@ impl Node {
         matches!(self.content, Content::Scalar(Value::Null))
     }
 
-    /// Returns the value of a key. `None` if there is no such key, or if this is no map.
+    /// Returns the value of a key. Returns `None` if this value is not a map or does not contain
+    /// the key.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Content::Map(members) = &self.content else { return None };
         members.iter().find(|member| member.key == key).map(|member| &member.value)
     }
 
-    /// Returns the value without positions.
+    /// Converts this value to a JSON value, without its positions.
     pub(super) fn to_json(&self) -> Value {
         match &self.content {
             Content::Scalar(value) => value.clone(),
@@ -360,7 +370,8 @@ impl Node {
         }
     }
 
-    /// Returns the kind of the value for an error message.
+    /// Returns the name of the value's type with an article, such as `a list`. Used in error
+    /// messages.
     pub(super) const fn kind(&self) -> &'static str {
         match &self.content {
             Content::Scalar(Value::Null) => "null",
@@ -385,7 +396,7 @@ mod tests {
         parse(text).unwrap().iter().map(Node::to_json).collect()
     }
 
-    /// Returns the message of a mistake, with the text at its position.
+    /// Returns the message of the error in `text`, and the part of the text to which it refers.
     fn mistake(text: &str) -> (String, String) {
         let YamlError { message, span } = parse(text).unwrap_err();
         (message, text.get(span).unwrap_or_default().to_owned())
