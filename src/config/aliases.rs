@@ -14,11 +14,13 @@ use crate::{
     message::ItemKind,
 };
 
-/// The key of the `[[aliases]]` section, and of the aliases in the table of a backend.
+/// The key of the `[[aliases]]` section. The table of a backend has an array of aliases under the
+/// same key.
 pub(super) const SECTION: &str = "aliases";
 
-/// Keys that contain the original name or URI of an aliased item. They determine whether the alias
-/// is for a tool, a prompt or a resource, so each alias has exactly one of these keys.
+/// The keys of an alias that contain the original name or URI of the aliased item. Each alias has
+/// exactly one of these keys. It determines whether the alias is for a tool, a prompt or a
+/// resource.
 const KINDS: [&str; 4] = ["tool", "from", "prompt", "resource"];
 
 /// Changes how clients see a tool, prompt or resource: its name or URI, its title and description,
@@ -66,15 +68,15 @@ struct ArgumentTable {
     description: Option<String>,
 }
 
-/// The alias of a tool, a prompt or a resource.
+/// An alias that was read from the file, for the type of item that it renames.
 enum Definition {
     Tool(ToolAlias),
     Prompt(PromptAlias),
     Resource(ResourceAlias),
 }
 
-/// The locations of all aliases of a section in the configuration file, grouped by kind: tools,
-/// prompts and resources. Used to locate the errors of the alias layer.
+/// The locations of all aliases in one section, by the type of item. Errors of the alias layer
+/// contain the index of an alias among those of its type, and are reported at these locations.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -91,8 +93,8 @@ struct SourceLocation {
     name: &'static str,
 }
 
-/// Converts the tables at `path` to an [`AliasLayer`], and reports errors in the tables to
-/// `reader`.
+/// Converts the alias tables in the array at `path` to an [`AliasLayer`], and reports errors in the
+/// tables to `reader`. `separator` separates the backend's name in prefixed names.
 pub(super) fn build(
     tables: Vec<AliasTable>,
     separator: &str,
@@ -240,8 +242,8 @@ impl From<ArgumentTable> for ArgumentAlias {
 // === impl Places ===
 
 impl Places {
-    /// Reports errors of the alias layer to `reader`. Each error is located at the key in the
-    /// configuration file that caused it.
+    /// Reports errors of the alias layer to `reader`. Each error is reported at the key that caused
+    /// it. `path` is the path of the array of aliases.
     fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
         for error in errors.iter() {
             let places = match error.list() {

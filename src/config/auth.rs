@@ -18,9 +18,9 @@ use crate::{
 
 /// The key of the `[auth]` section in a configuration file.
 pub(super) const SECTION: &str = "auth";
-/// Minimum length of a static token in bytes.
+/// Minimum number of bytes in a static token.
 const MIN_TOKEN: usize = 16;
-/// Maximum length of a caller's name in bytes.
+/// Maximum number of bytes in the name of a caller.
 const MAX_CALLER: usize = 256;
 /// Default tolerance for the difference between the clocks of the authorization server and this
 /// machine.
@@ -178,8 +178,9 @@ impl Build<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Expands the `${VAR}` variables in the string at the path `keys`. Reports an error if the
-    /// string is empty.
+    /// Replaces each `${VAR}` in `written` by the value of an environment variable. `keys` is the
+    /// path of the string in the `[auth]` section. If a variable cannot be replaced or the result
+    /// is blank, reports an error and returns `None`.
     fn text(&mut self, keys: &[&str], written: String) -> Option<String> {
         match Text::expand(written, self.environment) {
             Ok(Text { value, .. }) if value.trim().is_empty() => {
@@ -194,8 +195,9 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns `url` if it is an HTTPS URL, or an HTTP URL of this machine. Reports an error for
-    /// all other strings.
+    /// Expands the `${VAR}` variables in `url`. Returns the result if it is an HTTPS URL, or an
+    /// HTTP URL of this machine. Otherwise, reports an error and returns `None`. `keys` is the path
+    /// of the URL in the `[auth]` section.
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?;
         match Url::parse_secure(&url) {
@@ -207,9 +209,9 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns `url` if it can identify a server in HTTP headers that clients receive. Reports an
-    /// error if the URL contains a user, a query, a fragment, or characters that are not allowed in
-    /// these headers.
+    /// Returns `url` if it can identify a server in HTTP headers that clients receive. Otherwise,
+    /// reports an error and returns `None`. The URL must not contain a user, a query, a fragment,
+    /// or characters that are not allowed in these headers.
     fn identifier(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.web_url(keys, url)?;
         let parts = Url::parse(&url)?;

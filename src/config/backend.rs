@@ -111,7 +111,8 @@ impl BackendConfig {
         &self.layer
     }
 
-    /// Returns `true` if the access token of each caller is exchanged for a token for the backend.
+    /// Returns `true` if each caller's access token is exchanged for another token, which is sent
+    /// to the backend.
     pub(super) const fn exchanges_tokens(&self) -> bool {
         match &self.transport {
             Transport::Http(http) => matches!(http.auth(), Some(BackendAuth::Exchange(_))),
@@ -119,8 +120,8 @@ impl BackendConfig {
         }
     }
 
-    /// Returns `true` if both backends have the same name and equal connection settings. In this
-    /// case, a reload keeps the existing connection.
+    /// Returns `true` if both backends have the same name and equal connection settings. A reload
+    /// then keeps the connection of `other`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name

@@ -138,16 +138,17 @@ pub struct OAuthClientConfig {
     resource: Option<String>,
 }
 
-/// Reads the `auth` key of one backend.
+/// Converts the `auth` table of one backend to its authentication settings, and reports errors in
+/// the table.
 pub(super) struct Build<'b, 'a, 't> {
-    /// The path of the `auth` key in the file.
+    /// The path of the `auth` table in the configuration file, such as `backends[0].auth`.
     pub(super) path: Vec<Segment>,
     pub(super) environment: Environment<'b>,
-    /// Whether the file has an `[auth]` section. The token exchange requires this section, because
-    /// it exchanges the verified tokens of callers.
+    /// `true` if the file has an `[auth]` section, which verifies the tokens of callers. The token
+    /// exchange requires this section.
     pub(super) has_callers: bool,
-    /// Collects the secrets of the backend. `build` adds the client secret and the values of
-    /// expanded variables.
+    /// The secrets of the backend, which are redacted in log messages. `build` adds the client
+    /// secret and the values of expanded variables.
     pub(super) secrets: &'b mut Vec<String>,
     pub(super) reader: &'b mut Reader<'a, 't>,
 }
@@ -244,8 +245,9 @@ impl Build<'_, '_, '_> {
         })
     }
 
-    /// Expands the `${VAR}` variables in the required string at the path `keys`. Reports an error
-    /// if the string is missing or empty.
+    /// Replaces each `${VAR}` in the required string `value`. `keys` is the path of the string in
+    /// the `auth` table. If the string is missing, blank, or contains a variable that cannot be
+    /// replaced, reports an error and returns `None`.
     fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<Text> {
         if value.is_none() {
             self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
@@ -253,8 +255,9 @@ impl Build<'_, '_, '_> {
         self.text(keys, value?)
     }
 
-    /// Expands the `${VAR}` variables in the string at the path `keys`. Reports an error if the
-    /// string is empty.
+    /// Replaces each `${VAR}` in `written`. `keys` is the path of the string in the `auth` table.
+    /// If the result is blank or a variable cannot be replaced, reports an error and returns
+    /// `None`.
     fn text(&mut self, keys: &[&str], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -293,8 +296,8 @@ impl Build<'_, '_, '_> {
     }
 }
 
-/// Returns `true` if `text` is an absolute URI without a fragment. RFC 8707 requires this form for
-/// the `resource` parameter.
+/// Returns `true` if `text` can be used as the `resource` parameter of a token request. RFC 8707
+/// requires an absolute URI without a fragment.
 fn is_resource(text: &str) -> bool {
     let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -115,18 +115,19 @@ enum TransportName {
     Http,
 }
 
-/// Converts the table of one backend to its configuration, and reports errors in the table.
+/// Converts the `[[backends]]` table of one backend to a [`BackendConfig`], and reports errors in
+/// the table.
 struct Builder<'b, 'a, 't> {
     index: usize,
     environment: Environment<'b>,
-    /// Whether the file has an `[auth]` section.
+    /// `true` if the file has an `[auth]` section, which token exchanges require.
     has_callers: bool,
-    /// The secrets found so far in the table of the backend.
+    /// The secrets found so far in the backend's table. They are redacted in log messages.
     secrets: Vec<String>,
     reader: &'b mut Reader<'a, 't>,
 }
 
-/// Converts the `[[backends]]` tables to configurations, and reports errors in the tables to
+/// Converts the `[[backends]]` tables to [`BackendConfig`]s, and reports errors in the tables to
 /// `reader`.
 ///
 /// If this function reports an error, the returned value may be incomplete, and must not be used.
@@ -236,7 +237,9 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// Returns the prefix of the backend's tool and prompt names. Reports an invalid `prefix`.
+    /// Returns the prefix of the backend's tool and prompt names. `own` is the value of its key
+    /// `prefix`. If `own` is `None`, the prefix is derived from `name`. Reports an error if `own`
+    /// is not valid. Returns an empty string if the router does not prefix names.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
@@ -304,8 +307,9 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    /// Reports each key in `keys` that is present in the backend's table, because the key requires
-    /// `transport`, and the backend uses another transport.
+    /// Reports the keys that the backend's table must not contain, because they require `transport`
+    /// and the backend uses another one. Each element of `keys` is the name of a key, and `true` if
+    /// the table contains it.
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
@@ -461,8 +465,8 @@ impl Builder<'_, '_, '_> {
         headers
     }
 
-    /// Expands the `${VAR}` variables in the string of the key `key`. Reports an error if the
-    /// result is blank or contains a NUL character.
+    /// Replaces each `${VAR}` in `written`, the value of `key`. If the result is blank or contains
+    /// a NUL character, or if a variable cannot be replaced, reports an error and returns `None`.
     fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
         let text = self.plain(&[key.into()], written)?;
         if text.value.trim().is_empty() {
@@ -472,8 +476,9 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Expands the `${VAR}` variables in a string. Reports an error if the result contains a NUL
-    /// character.
+    /// Replaces each `${VAR}` in `written`, the string at `path` in the backend's table. If the
+    /// result contains a NUL character, or if a variable cannot be replaced, reports an error and
+    /// returns `None`.
     fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
         let text = self.expand(path, written)?;
         if text.value.contains('\0') {
@@ -484,8 +489,9 @@ impl Builder<'_, '_, '_> {
         Some(text)
     }
 
-    /// Expands the `${VAR}` variables in a string, and records their values as secrets. Reports an
-    /// error if a variable has an invalid name or is not set.
+    /// Replaces each `${VAR}` in `written`, the string at `path` in the backend's table, and
+    /// records the values of the variables as secrets. If a variable has an invalid name or is not
+    /// set, reports an error and returns `None`.
     fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
         match Text::expand(written, self.environment) {
             Ok(text) => {
@@ -505,16 +511,16 @@ impl Builder<'_, '_, '_> {
         self.reader.report(&path, message.into());
     }
 
-    /// Converts a path that is relative to this backend's table to a path that is relative to the
-    /// whole file.
+    /// Returns the path in the configuration file of a value in this backend's table. `path` is the
+    /// path of the value in the table.
     fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
         let backend = [SECTION.into(), self.index.into()];
         backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
     }
 }
 
-/// Formats the name of a header for an error message. Returns an empty string unless the name is a
-/// plain word, because other strings may be secrets in the wrong place.
+/// Formats the name of a header for an error message, with a space before it. Returns an empty
+/// string if the name is not a plain word, because it may then be a secret in the wrong place.
 fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
 }

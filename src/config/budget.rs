@@ -25,8 +25,8 @@ use crate::{
 
 /// The key of the `[budget]` section in a configuration file.
 const SECTION: &str = "budget";
-/// A name that no budget can have. When a run exceeds the `max_cost` of its composite, the error
-/// message contains this name in place of a budget name.
+/// The name that stands for the `max_cost` of a composite in error messages about exceeded budgets.
+/// No configured budget can have this name.
 const MAX_COST: &str = "max_cost";
 
 /// Limits the total usage of tools, for example to a number of calls per minute.
@@ -159,7 +159,7 @@ enum PerName {
     Global,
 }
 
-/// The budget layer of a configuration, with the store that contains the balances of its budgets.
+/// The budget layer of a configuration, and the store that contains the balances of its budgets.
 #[derive(Clone, Debug)]
 pub(super) struct BudgetConfig {
     layer: BudgetLayer,
@@ -171,8 +171,8 @@ pub(super) struct BudgetConfig {
 /// stays in use, and its balances are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The path of the view that configures its own budgets. `None` if the `[budget]` section
-    /// belongs to the file. A view with its own section has separate balances.
+    /// The URL path of the view whose own `[budget]` section was read. Its balances are separate
+    /// from those of other views. `None` if the section belongs to the file itself.
     view: Option<String>,
     redis: Option<RedisSettings>,
     admit: bool,
@@ -221,7 +221,7 @@ pub(super) fn build(
     BudgetConfig { layer, store: settings.build(store, redis), settings }
 }
 
-/// Builds the budget layer from the tables of budgets and costs. The layer has no store yet.
+/// Builds the budget layer from the `limits` and `costs` tables. The layer has no store yet.
 fn layer(
     limits: Vec<LimitTable>,
     costs: Vec<CostTable>,
@@ -272,22 +272,24 @@ impl Settings {
 // === impl BudgetConfig ===
 
 impl BudgetConfig {
-    /// Reuses the store of `before`, if both have the same settings, so that the balances are kept.
-    /// `before` is the previous configuration, or another view.
+    /// Reuses the store of `before` if both have the same settings, so that the balances are kept.
+    /// `before` belongs to the previous configuration or to another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
         }
     }
 
-    /// Returns the path of the view that contains the `[budget]` section. Returns `None` if the
-    /// section belongs to the file itself.
+    /// Returns the URL path of the view whose own `[budget]` section was read. Returns `None` if
+    /// the section belongs to the file itself.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn view(&self) -> Option<&str> {
         self.settings.view.as_deref()
     }
 
-    /// Returns the state of each budget, with its remaining amount.
+    /// Returns the state of each budget: its definition and its current usage. The usage is `None`
+    /// if the store cannot report it, and for budgets of single runs, whose balances the store does
+    /// not contain.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) async fn states(&self) -> Vec<BudgetState> {
         let states = self.layer.budgets().map(move |budget| async move {
@@ -302,7 +304,7 @@ impl BudgetConfig {
         join_all(states).await
     }
 
-    /// Returns the budget layer. It stores the balances in the configured store.
+    /// Returns the budget layer, with the store that contains its balances.
     pub(super) fn layer(&self) -> BudgetLayer {
         self.layer.clone().store(self.store.clone())
     }
@@ -402,8 +404,8 @@ impl CostTable {
     }
 }
 
-/// Returns `true` if the string is a valid JSON Pointer to a part of a value. Rejects the empty
-/// pointer, because it refers to the whole value.
+/// Returns `true` if `text` is a valid JSON Pointer to a part of a value. Returns `false` for the
+/// empty pointer, because it refers to the whole value.
 fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
 }

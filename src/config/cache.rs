@@ -65,7 +65,8 @@ enum PerName {
     All,
 }
 
-/// The cache layer of a configuration.
+/// The layer that caches tool results, as defined by the `[[cache]]` tables. Empty in a build
+/// without the feature `cache`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CacheConfig {
     #[cfg(feature = "cache")]

@@ -50,8 +50,9 @@ pub struct Backends {
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
     changes: Changes,
-    /// Set while the router is filled with remembered lists, for example during a reload. While it
-    /// is set, list requests are answered from these lists instead of being sent to the backends.
+    /// Flag that is set while the router is filled from remembered lists, for example during a
+    /// reload. While it is set, list requests are answered from these lists, and are not sent to
+    /// the backends.
     recall: Recall,
 }
 
@@ -111,8 +112,8 @@ impl Config {
         Backends::of(self, Changes::default(), &[])
     }
 
-    /// Returns the default name prefix of a backend, for a configuration that does not set
-    /// `prefix`.
+    /// Returns the prefix of the tool and prompt names of the backend named `backend`, if the
+    /// configuration sets no `prefix` for it. Empty if the router does not prefix names.
     fn default_prefix(&self, backend: &str) -> String {
         match self.router().conflicts() {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
@@ -121,9 +122,9 @@ impl Config {
     }
 }
 
-/// Returns a function that returns the capabilities and instructions of a backend, or `None` if the
-/// backend has not connected yet. While the router is filled with remembered lists, the function
-/// instead returns the capabilities that these lists imply.
+/// Creates a function that returns the capabilities and instructions of a backend. The function
+/// returns `None` while the backend has not connected yet. While the router is filled from
+/// remembered lists, it returns the capabilities that these lists imply.
 fn description(
     remote: &RemoteService,
     Remember { memory, recall }: &Remember,
@@ -143,7 +144,7 @@ fn description(
 // === impl Backends ===
 
 impl Backends {
-    /// Connects to the backends of a configuration. `before` contains the previous backends: if the
+    /// Connects to the backends of a configuration. `before` contains the previous backends. If the
     /// connection settings of a backend have not changed, its connection is reused.
     fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
         if config.auth().is_some() {
@@ -203,9 +204,9 @@ impl Backends {
         Ok((backends, reloaded))
     }
 
-    /// Fills the router with the most recent lists of each backend, without sending requests,
-    /// because the backends may be unavailable. For a new connection, the lists come from the
-    /// previous backend of the same name.
+    /// Fills the router with the most recent lists of each backend. Sends no requests, because the
+    /// backends may be unavailable. For a new connection, the lists come from the previous backend
+    /// of the same name.
     pub(super) async fn recall(&self) {
         self.recall.set(true);
         self.list().await;
@@ -228,9 +229,9 @@ impl Backends {
         .await;
     }
 
-    /// Takes over from the backends of the previous configuration. The URIs in change notifications
-    /// are now mapped by the new layers. A new connection to a backend gets the subscriptions and
-    /// log levels of the previous connection.
+    /// Replaces the backends `before` of the previous configuration by these backends. From then
+    /// on, the new layers map the URIs in change notifications. A new connection to a backend gets
+    /// the subscriptions and log levels of the previous connection.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
@@ -281,7 +282,7 @@ impl Backends {
 
 impl Connected {
     /// Connects to a backend. `before` is the backend of the same name in the previous
-    /// configuration: if its connection settings are the same, its connection is reused.
+    /// configuration. If its connection settings are the same, its connection is reused.
     fn new(
         config: &BackendConfig,
         changes: &Changes,
@@ -375,8 +376,8 @@ fn process(config: &StdioConfig) -> ChildProcess {
     }
 }
 
-/// Converts the configured headers to HTTP headers. If a header is invalid, returns its name as the
-/// error.
+/// Converts the configured headers of a backend to HTTP headers. If a header has an invalid name or
+/// value, returns its name as the error.
 #[cfg(feature = "http")]
 fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |(name, value): (&String, &String)| {
@@ -387,7 +388,7 @@ fn headers(config: &HttpConfig) -> Result<Vec<(HeaderName, HeaderValue)>, String
     headers.map(|pair| header(pair).ok_or_else(|| pair.0.clone())).collect()
 }
 
-/// Returns the OAuth settings for requesting the access tokens of a backend.
+/// Returns the OAuth settings with which the transport requests access tokens for a backend.
 #[cfg(feature = "http")]
 fn oauth(auth: &BackendAuth) -> OAuth {
     match auth {
@@ -420,7 +421,7 @@ fn oauth_client(config: &OAuthClientConfig) -> OAuthClient {
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// Returns the error for reloading a gateway that is closed.
+    /// Returns the error for a reload of a gateway that was already closed.
     pub(super) const fn closed() -> Self {
         Self(Reason::Closed)
     }

@@ -46,9 +46,11 @@ enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
         mistakes: Vec<Mistake>,
-        /// The number of mistakes that are not in the list, because it contains only the first 100.
+        /// The number of further mistakes. They are not in `mistakes`, which contains only the
+        /// first 100.
         untold: usize,
-        /// Whether the whole file was checked. If not, it may contain further mistakes.
+        /// `true` if the whole file was checked. If `false`, the file may contain mistakes that
+        /// were not found.
         complete: bool,
     },
 }
@@ -60,8 +62,8 @@ impl ConfigError {
         Self { file: Some(file), kind: ErrorKind::Unreadable(error) }
     }
 
-    /// Creates an error from the mistakes that the reader found. Determines the file and line of
-    /// each mistake, and sorts the mistakes by position.
+    /// Creates an error from the mistakes in `faults`, sorted by their positions. Determines the
+    /// file and line of each mistake. `complete` is `true` if the whole file was checked.
     pub(super) fn mistaken(
         texts: &Texts,
         source: &Source<'_>,
@@ -156,9 +158,9 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// Formats the path of a value in an included file. Composite indices in `path` count the
-/// composites of all files. `before` is the number of composites in earlier files, and is
-/// subtracted.
+/// Formats the path of a value in one of several files. In `path`, the indices of composites count
+/// the composites of all files. `before`, the number of composites in earlier files, is subtracted,
+/// so that the result contains the index within the file.
 fn own_path(mut path: Vec<Segment>, before: usize) -> String {
     if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
         *index = index.saturating_sub(before);

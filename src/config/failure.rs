@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{composite::Segment, suggest::nearest};
 
-/// An error from deserializing a TOML value.
+/// The error returned if a TOML value cannot be deserialized: the error message, and the location
+/// of the invalid value, if it is known.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::composite::Segment;
 
-/// Maximum number of mistakes in one error.
+/// Maximum number of mistakes that one error lists. Reading stops after this number.
 pub(super) const MAX_MISTAKES: usize = 100;
 
 /// A mistake in a configuration file: the error message, the path of the invalid value, and its

@@ -10,7 +10,7 @@ use crate::{
     pattern::{PatternError, Selection},
 };
 
-/// Keys whose lists contain name patterns of tools.
+/// The keys whose values are lists of name patterns for tools.
 const TOOL_KEYS: [&str; 5] = ["expose_tools", "hide_tools", "allow", "deny", "tools"];
 
 /// Allows or hides tools, prompts and resources by name, URI or annotation.

@@ -1,7 +1,7 @@
 //! Validates HTTP headers in a configuration file.
 
-/// Headers that a configuration file cannot set, because rmcp's transport or its HTTP client sets
-/// them. The names are in lower case.
+/// The names of the headers that a configuration file cannot set, in lower case. rmcp's transport
+/// or its HTTP client sets them.
 const SET_BY_TRANSPORT: [&str; 10] = [
     "accept",
     "connection",
@@ -15,7 +15,8 @@ const SET_BY_TRANSPORT: [&str; 10] = [
     "transfer-encoding",
 ];
 
-/// The prefix of the HTTP headers to which rmcp's transport copies arguments of a tool call.
+/// The prefix of HTTP headers that contain arguments of a tool call, in lower case. rmcp's
+/// transport sets these headers, so a configuration file cannot.
 const MCP_PARAM: &str = "mcp-param-";
 
 /// Returns `true` if `name` is a valid HTTP header name.

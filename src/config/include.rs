@@ -28,13 +28,13 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// The key that lists the included files.
+/// The key of a configuration file that contains the list of files to include.
 pub(super) const KEY: &str = "include";
 /// The only section that an included file may contain.
 const SECTION: &str = "composite_tools";
-/// Maximum number of included files.
+/// Maximum number of files that a configuration file includes.
 const MAX_FILES: usize = 1_000;
-/// Maximum total size of all files in bytes.
+/// Maximum total size in bytes of a configuration file and the files that it includes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The files from which a configuration was read. To detect changed files, compare the current
@@ -43,7 +43,8 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub struct Sources {
     file: Option<PathBuf>,
     include: Vec<String>,
-    /// The path of the lock file, which contains the approved tool definitions.
+    /// The path of the lock file, which contains the approved tool definitions. `None` if the
+    /// configuration uses no lock file.
     lock: Option<PathBuf>,
 }
 
@@ -52,23 +53,24 @@ pub struct Sources {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp(Vec<(PathBuf, Option<(SystemTime, u64)>)>);
 
-/// The texts of a configuration file and the files that it includes.
+/// The texts of a configuration file and of the files that it includes.
 pub(super) struct Texts {
-    /// The concatenated texts of all files.
+    /// The concatenated texts of all files, separated by line breaks.
     pub(super) text: String,
     /// All files that were read, beginning with the main file, which includes the others. The list
     /// is never empty.
     pub(super) files: Vec<File>,
     pub(super) sources: Sources,
-    /// Error messages about elements of the `include` key, each with the index of the element.
+    /// Errors in the list `include`, for example that a file cannot be read. Each consists of the
+    /// index of the list element and an error message.
     pub(super) mistakes: Vec<(usize, String)>,
 }
 
 /// The result of parsing and merging a configuration file and the files that it includes.
 pub(super) struct Parsed<'t> {
     pub(super) root: Node<'t>,
-    /// The TOML syntax errors of each file. Each list of errors is preceded by the offset of the
-    /// file in the concatenated text.
+    /// The TOML syntax errors of each file. The number is the offset of the file in the
+    /// concatenated text.
     pub(super) errors: Vec<(usize, Vec<Error>)>,
     /// The spans that error messages must mask, because they may contain secrets.
     pub(super) masks: Vec<Range<usize>>,
@@ -119,8 +121,8 @@ impl Sources {
 // === impl Texts ===
 
 impl Texts {
-    /// Reads the main configuration file, whose content is `text`, and all files that it includes.
-    /// `path` is the path of the main file.
+    /// Reads all files that the main configuration file includes. `text` is the content of the main
+    /// file, and `path` its path. `path` is `None` if the content was not read from a file.
     pub(super) fn gather(text: &str, path: Option<&Path>) -> Self {
         let file = path.map(Path::to_owned);
         let mut texts = Self {
@@ -210,7 +212,7 @@ impl Texts {
     }
 }
 
-/// Reads the main configuration file, which may include other files.
+/// Reads the text of the main configuration file.
 ///
 /// # Errors
 ///
@@ -236,8 +238,9 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// Returns the strings in `include`, with their indices. Elements of other types are skipped and
-/// not counted, because the reader later reports them and hides them.
+/// Returns the strings in the list `include` of the main file, each with its index among the
+/// strings. Elements of other types are not counted, because the reader hides them after reporting
+/// them.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());
@@ -245,7 +248,9 @@ fn included(text: &str) -> Vec<(usize, String)> {
     texts.map(str::to_owned).enumerate().collect()
 }
 
-/// Returns the paths of the files that match `pattern`, an element of `include`, sorted by name.
+/// Returns the paths of the files that match `pattern`, sorted by name. `pattern` is an element of
+/// `include`, and is relative to the directory of `file`. Returns an error message if the pattern
+/// is not valid.
 fn find(file: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     let directory = file.parent().unwrap_or(Path::new(""));
     if pattern.trim().is_empty() {
@@ -274,7 +279,8 @@ fn is_same(a: &Path, b: &Path) -> bool {
 // === impl Parsed ===
 
 impl<'t> Parsed<'t> {
-    /// Parses the text of one file. `start` is the offset of this text in the concatenated text.
+    /// Parses the text of one file, and records its syntax errors and the spans to mask. `start` is
+    /// the offset of this text in the concatenated text.
     fn parse(&mut self, text: &'t str, start: usize) -> Spanned<DeTable<'t>> {
         // Detects JSON before parsing, because the parser's error message for JSON would not be
         // helpful. A TOML file never begins with `{`.
@@ -291,7 +297,8 @@ impl<'t> Parsed<'t> {
         table
     }
 
-    /// Appends the composites of the included file `included` to the tree of the main file `main`.
+    /// Appends the composites of the included file `included` to those of the main file `main`.
+    /// Reports all other sections of the included file.
     fn add(&mut self, main: &mut DeTable<'t>, included: DeTable<'t>) {
         for (key, node) in included {
             if key.get_ref() != SECTION {
@@ -331,15 +338,15 @@ impl<'t> Parsed<'t> {
     }
 }
 
-/// Returns the number of composites that a parsed file defines.
+/// Returns the number of composites that a parsed file contains.
 fn composites(table: &DeTable<'_>) -> usize {
     table.get(SECTION).and_then(|node| node.get_ref().as_array()).map_or(0, |array| array.len())
 }
 
 // === Moving ===
 
-/// Adds the offset `start` to all spans in a parsed table, so that they refer to the concatenated
-/// text.
+/// Adds `start` to all spans in a parsed table. The spans are then offsets in the concatenated
+/// text, in which the file begins at `start`.
 fn moved_table(table: DeTable<'_>, start: usize) -> DeTable<'_> {
     let entries = table.into_iter();
     entries.map(|(key, node)| (moved(key, start), moved_node(node, start))).collect()

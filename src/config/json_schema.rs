@@ -4,15 +4,15 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-/// The JSON text of the schema of a configuration file.
+/// The JSON Schema of configuration files, as JSON text.
 pub(super) const JSON_SCHEMA: &str = include_str!("mcp-composite.schema.json");
 
-/// The parsed schema of a configuration file.
+/// The JSON Schema of configuration files, as a parsed value.
 pub(super) static SCHEMA: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(JSON_SCHEMA).unwrap_or_default());
 
-/// Returns the schemas for the value of `key`, in a table that one of `schemas` describes. The
-/// result is empty if none of them declares the key.
+/// Returns the schemas for the value of `key` in a table. `schemas` are the schemas of the table.
+/// The result is empty if none of them allows the key.
 pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'static Value> {
     let mut found = Vec::new();
     for schema in schemas {
@@ -24,8 +24,8 @@ pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'sta
     found
 }
 
-/// Returns the schema that applies to properties that `schema` does not declare by name. The
-/// iterator is empty if `schema` allows only declared properties.
+/// Returns the schema for the values of keys that `schema` does not list in `properties`. The
+/// iterator has one element, or none if `schema` allows only listed keys.
 pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
     let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
     let members = match schema.get("additionalProperties") {
@@ -45,8 +45,8 @@ pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'sta
     members.into_iter()
 }
 
-/// Resolves `$ref`, `allOf`, `anyOf` and `oneOf`: returns the schemas to which `schema` refers or
-/// which it combines. A schema without these keywords is returned itself.
+/// Returns the schemas to which `schema` refers with `$ref`, or which it combines with `allOf`,
+/// `anyOf` or `oneOf`. Returns `schema` itself if it has none of these keywords.
 pub(super) fn resolved(schema: &'static Value) -> Vec<&'static Value> {
     let mut found = Vec::new();
     alternatives(schema, &mut found);

@@ -4,19 +4,21 @@ use rmcp::model::JsonObject;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// The text that stands for null, as in expressions. TOML has no null.
+/// The string that represents null in a configuration file, as in expressions. TOML itself has no
+/// null.
 const NULL: &str = "$null";
-/// The text that stands for the text `$null`.
+/// The string that represents the string `$null`, because `$null` itself represents null.
 const ESCAPED_NULL: &str = "$$null";
 
-/// A JSON value that contains no expressions. Each text `$null` in it, except for keys, was
-/// replaced by null, and each text `$$null` by `$null`.
+/// A JSON value from a configuration file in which expressions are not evaluated. Each string
+/// `$null` in it was replaced by null, and each string `$$null` by `$null`. Keys are unchanged.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Literal<T>(T);
 
-/// A JSON value that contains texts.
+/// A JSON value whose strings can represent null.
 pub(super) trait Texts {
-    /// Replaces each text `$null` by null, and each text `$$null` by `$null`.
+    /// Replaces each string `$null` in the value by null, and each string `$$null` by `$null`. Does
+    /// not replace keys.
     fn replace_nulls(&mut self);
 }
 

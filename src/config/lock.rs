@@ -108,8 +108,8 @@ impl LockConfig {
         Lock::load(&self.file)
     }
 
-    /// Reads the lock file, and adds a layer to each backend that compares the backend's tools with
-    /// the approved definitions.
+    /// Reads the lock file. Adds a layer to each backend that compares the tools of the backend
+    /// with the approved definitions in the lock file.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn apply(&self, backends: &mut [BackendConfig]) -> Result<(), LockError> {
         let lock = self.read()?;

@@ -49,7 +49,8 @@ enum ErrorKind {
     Tool { backend: String, tool: String, problem: Problem },
 }
 
-/// The reason why the table of a tool in a lock file is invalid.
+/// The reason why an entry of a lock file is invalid. Each entry contains the definition of one
+/// tool.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum Problem {
     #[error("the hash does not match the definition")]
@@ -143,9 +144,9 @@ impl Lock {
     }
 }
 
-/// Replaces invisible characters in a JSON text by escapes, so that reviewers notice them. For
-/// example, some invisible characters change the direction of text. The escapes are valid, because
-/// these characters occur only within JSON strings.
+/// Replaces invisible characters in a JSON text by escapes, so that reviewers of the lock file
+/// notice them. Some invisible characters change the direction of text, for example. The escapes
+/// are valid JSON, because these characters occur only within strings.
 fn visible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -169,7 +170,8 @@ fn visible(json: &str) -> String {
 // === impl ToolTable ===
 
 impl ToolTable {
-    /// Returns the tool definition. Returns an error if the hash does not match the definition.
+    /// Parses the tool definition. Returns an error if the hash does not match it, or if it is not
+    /// a definition of the tool with this name.
     fn tool(&self) -> Result<Tool, Problem> {
         let value: Value =
             serde_json::from_str(&self.definition).map_err(|_| Problem::Definition)?;

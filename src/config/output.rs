@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::table::TableReader;
 use crate::composite::{JsonType, Output, OutputProperty};
 
-/// The valid keys of the `output` table of a pipeline or workflow.
+/// The valid keys of the `output` table, which defines the result of a pipeline or workflow.
 pub(super) const OUTPUT: [&str; 3] = ["properties", "required", "content"];
 /// The valid keys of a property in an `output` table.
 pub(super) const PROPERTY: [&str; 5] = ["type", "description", "value", "properties", "default"];

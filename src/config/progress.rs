@@ -15,8 +15,8 @@ pub(super) struct ProgressTable {
     heartbeat: Option<Duration>,
 }
 
-/// Sets the heartbeat interval of a composite layer, if the `[progress]` section defines an
-/// interval.
+/// Sets the heartbeat interval of a composite layer. If the `[progress]` section contains no
+/// interval, returns the layer unchanged.
 pub(super) fn apply(table: &ProgressTable, layer: CompositeLayer) -> CompositeLayer {
     let every = table.heartbeat.map(|Duration(every)| every);
     layer.set_some(every, CompositeLayer::heartbeat)

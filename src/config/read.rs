@@ -29,13 +29,13 @@ use crate::{
     suggest::nearest,
 };
 
-/// Pairs of keys that have the same meaning. An error in the second key is reported at the first
-/// key, unless the file contains only the second key.
+/// Pairs of keys with the same meaning, such as `targets` and `tools`. Errors have the path of the
+/// first key. They are located at the second key if the file contains only that one.
 const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
 /// Maximum number of characters in an error message. Longer messages are truncated, because they
 /// may quote long strings of the file.
 const MAX_MESSAGE: usize = 2000;
-/// The key of the `[[views]]` section. A view can replace other sections of the file.
+/// The key of the `[[views]]` section. Each view can replace other sections of the file by its own.
 pub(super) const VIEWS: &str = "views";
 
 /// Reads a parsed TOML file, and collects all errors in the file.
@@ -45,8 +45,8 @@ pub(super) struct Reader<'a, 't> {
     /// The addresses of TOML values that were found to be invalid. When the file is read again,
     /// these values are treated as missing.
     hidden: HashSet<usize>,
-    /// The indices of the hidden elements of each array, by the path of the array. Elements are
-    /// hidden if they are invalid, and skipped when the file is read again.
+    /// The indices of the invalid elements of each array, by the path of the array. These elements
+    /// are skipped when the file is read again.
     hidden_elements: HashMap<String, BTreeSet<usize>>,
     /// The path of the value that is currently being read.
     pub(super) path: Vec<Segment>,
@@ -54,8 +54,8 @@ pub(super) struct Reader<'a, 't> {
     /// The name patterns for tools in the file, each with its path. They are checked after all
     /// backends have been read, because names depend on the backends' prefixes.
     tool_patterns: Vec<(Vec<Segment>, String)>,
-    /// The paths at which no more errors are reported, because an error was already reported there.
-    /// A missing key is included too, if the user probably misspelled it.
+    /// The paths at which no further errors are reported. Contains the paths of reported errors,
+    /// and those of missing keys that the user probably misspelled.
     reported: BTreeSet<String>,
     /// Spans of the file that may contain secrets, so that error messages must mask them. These are
     /// unknown or duplicate keys that are not [plain words](is_word), and the values of unknown
@@ -67,12 +67,12 @@ pub(super) struct Reader<'a, 't> {
     view: Option<CurrentView<'a, 't>>,
 }
 
-/// The view whose sections are being read. The path of a section refers to the view if the view
-/// contains the section, and otherwise to the file.
+/// The view whose sections are being read. Sections that the view does not contain are read from
+/// the file itself.
 struct CurrentView<'a, 't> {
     /// The index of the view in the file's `[[views]]` array.
     index: usize,
-    /// The path at which the view is served.
+    /// The URL path at which the view is served, such as `/readonly`.
     path: String,
     table: &'a DeTable<'t>,
 }
@@ -97,7 +97,8 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Calls `read` to read the sections of one view. `index` is the index of the view in the
-    /// `[[views]]` array, not counting hidden elements. `path` is the URL path of the view.
+    /// `[[views]]` array, not counting hidden elements. `path` is the URL path of the view. Returns
+    /// `None` if the file contains no such view.
     pub(super) fn in_view<T>(
         &mut self,
         index: usize,
@@ -114,15 +115,16 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the URL path of the view that is being read, if this view replaces the given section
-    /// of the file.
+    /// Returns the URL path of the view that is being read, if this view contains the section
+    /// itself. Returns `None` if the section belongs to the file, or if no view is being read.
     pub(super) fn own_view(&self, section: &str) -> Option<&str> {
         let view = self.view.as_ref().filter(|view| view.table.contains_key(section))?;
         Some(&view.path)
     }
 
-    /// Reports the TOML syntax errors in one file, whose text begins at the offset `start`. Returns
-    /// `true` if the file can be read nevertheless, because all errors are duplicate keys.
+    /// Reports the TOML syntax errors of one file. `start` is the offset of its text in the
+    /// concatenated text. Returns `true` if the file can still be read, because all errors are
+    /// duplicate keys.
     pub(super) fn parsed(&mut self, errors: &[toml::de::Error], start: usize) -> bool {
         const DUPLICATE: &str = "duplicate key";
         // The keys that the parser returns are reliable only if duplicate keys are the only errors.
@@ -192,7 +194,7 @@ impl<'a, 't> Reader<'a, 't> {
         T::default()
     }
 
-    /// Reports an invalid value and hides it, so that it is skipped when the file is read again.
+    /// Reports an invalid value, and hides it: when the file is read again, the value is skipped.
     fn fail(&mut self, Culprit { address, path, span }: Culprit, message: String) {
         self.hidden.insert(address);
         if let [array @ .., Segment::Index(index)] = path.as_slice() {
@@ -213,12 +215,12 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Reports an error that was found after a value was read, such as a duplicate name. Does
-    /// nothing if an error was already reported for the value or for a table that contains it, so
-    /// that an error in a section that views inherit is reported only once. If the error occurs
-    /// only in a view, the message names the view.
+    /// nothing if an error was already reported for the value or for a table that contains it. As a
+    /// result, an error in a section that several views inherit is reported only once. If the error
+    /// occurs only in a view, the message names the view.
     ///
-    /// The array indices in `path` do not count hidden elements, because serde skips these
-    /// elements.
+    /// The array indices in `path` do not count hidden elements, because these elements were
+    /// skipped when the value was read.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
@@ -261,8 +263,9 @@ impl<'a, 't> Reader<'a, 't> {
         value
     }
 
-    /// Returns the string value of the required key `key` in the table at `path`. If the key is
-    /// missing, reports an error, and returns a placeholder, which causes no further errors.
+    /// Returns `value`, the string value of the required key `key` in the table at `path`. If it is
+    /// `None`, reports that the key is missing, and returns a placeholder that causes no further
+    /// errors.
     pub(super) fn required(
         &mut self,
         value: Option<String>,
@@ -275,7 +278,7 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Suppresses all further error messages for the value at `path`.
+    /// Suppresses all further error messages about the value at `path`.
     pub(super) fn mute(&mut self, path: &[Segment]) {
         let (path, _) = self.locate(path);
         self.reported.insert(DisplayPath(&path).to_string());
@@ -297,9 +300,9 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Converts `path` to the path in the file: the indices in `path` do not count hidden elements,
-    /// those in the result do. Also returns the span of the value. If the file does not contain the
-    /// value, returns the span of the innermost table or array on the path.
+    /// Converts `path`, whose indices do not count hidden elements, to a path whose indices count
+    /// all elements of the file. Also returns the span of the value. If the file does not contain
+    /// the value, returns the span of the innermost table or array on the path.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let in_view = match path {
             [Segment::Key(section), ..] if self.own_view(section).is_some() => self.view_path(),
@@ -338,7 +341,8 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// Converts an array index that does not count hidden elements to the actual index in the file.
+    /// Converts an index in `array` that does not count hidden elements to the index of the element
+    /// in the file.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();
@@ -349,7 +353,8 @@ impl<'a, 't> Reader<'a, 't> {
         self.hidden.contains(&address(node))
     }
 
-    /// Returns `true` if the maximum number of mistakes was found, so that reading stops.
+    /// Returns `true` if the maximum number of mistakes was found. Reading then stops, and the
+    /// error states that the file may contain more mistakes.
     pub(super) const fn is_full(&mut self) -> bool {
         let is_full = self.faults.len() >= MAX_MISTAKES;
         if is_full {
@@ -375,9 +380,9 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Calls `read` with the value of a section. If a view is being read and contains the section,
-    /// this is the view's value, and otherwise the file's. Returns `None` if the section is missing
-    /// or hidden.
+    /// Calls `read` with the value of the section `key`. If a view is being read and contains the
+    /// section, passes the value from the view, and otherwise the value from the file. Returns
+    /// `None` if the section is missing or hidden.
     pub(super) fn with_section<T>(
         &mut self,
         key: &str,
@@ -396,16 +401,16 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the path of the view's table in the file. Returns an empty path if no view is being
-    /// read.
+    /// Returns the path of the view's table in the file, such as `views[0]`. Returns an empty path
+    /// if no view is being read.
     fn view_path(&self) -> Vec<Segment> {
         let view = self.view.as_ref();
         view.map_or_else(Vec::new, |view| vec![VIEWS.into(), view.index.into()])
     }
 
-    /// Reports and hides all keys of a table that are not in `fields`. If a key is valid in other
-    /// tables, `elsewhere` returns an error message that explains this. Otherwise, `elsewhere`
-    /// returns `None`, and a general message is reported.
+    /// Reports and hides all keys of a table that are not in `fields`. For a key that is valid in
+    /// other tables, `elsewhere` returns an error message that names these tables. If it returns
+    /// `None`, a general message is reported.
     pub(super) fn check_keys(
         &mut self,
         table: &'a DeTable<'t>,
@@ -446,22 +451,21 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Returns the spans that error messages must mask because they may contain secrets. These
-    /// spans were found by this reader, in addition to the spans that the source masks.
+    /// Removes and returns the spans that this reader has found to contain possible secrets. Error
+    /// messages must mask them, in addition to the spans that the source already masks.
     pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
         mem::take(&mut self.masks)
     }
 
-    /// Returns all mistakes. The Boolean is `true` if the whole file was checked, and `false` if it
-    /// may contain more mistakes.
+    /// Returns all mistakes that were found. The Boolean is `true` if the whole file was checked,
+    /// and `false` if it may contain more mistakes.
     pub(super) fn finish(self) -> (Vec<Fault>, bool) {
         (self.faults, self.complete)
     }
 }
 
-/// Returns a placeholder for the required string `key`, which is missing from the table at `path`.
-/// Each table gets a different placeholder, because equal placeholders would be reported as
-/// duplicate names.
+/// Returns a placeholder for the string `key` that the table at `path` lacks. Each table gets a
+/// different placeholder, because equal names would be reported as duplicates.
 pub(super) fn placeholder(key: &str, path: &[Segment]) -> String {
     let places = path.iter().map(|segment| match segment {
         Segment::Index(index) => format!("_{index}"),
@@ -481,8 +485,8 @@ fn without_word(message: String) -> String {
     }
 }
 
-/// Makes an error message safe to print, because the message may quote any string of the file:
-/// truncates the message, and replaces unprintable characters.
+/// Makes an error message safe to print. The message may quote any string of the file, so it is
+/// truncated, and unprintable characters are replaced.
 fn harmless(message: String) -> String {
     if message.len() <= MAX_MESSAGE && !message.contains(is_unprintable) {
         return message;

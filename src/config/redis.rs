@@ -41,8 +41,8 @@ pub(super) struct RedisTable {
     timeout: Option<Duration>,
 }
 
-/// The Redis server in which replicas share their state. Contains no server if the file has no
-/// `[redis]` section.
+/// The Redis server in which replicas share their state, with its settings. Contains no server if
+/// the file has no valid `[redis]` section.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RedisConfig {
     settings: RedisSettings,
@@ -50,7 +50,7 @@ pub(super) struct RedisConfig {
     server: Option<RedisServer>,
 }
 
-/// The settings of the Redis server. If a reload does not change these settings, the existing Redis
+/// The settings in the `[redis]` section. If a reload does not change them, the existing Redis
 /// stores stay in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedisSettings {
@@ -114,8 +114,8 @@ impl RedisConfig {
         &self.settings
     }
 
-    /// Reports an error for the value at `path`, which requires a Redis server, if the file has no
-    /// `[redis]` section.
+    /// Reports an error if the file has no `[redis]` section. `path` is the path of a value that
+    /// requires a Redis server, such as `store = "redis"`.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = "missing section `[redis]` with its `url`";
@@ -123,9 +123,8 @@ impl RedisConfig {
         }
     }
 
-    /// Creates a store for waiting runs or for full results. It is in Redis, unless the file
-    /// defines no valid Redis server. In that case, an error was already reported, and the store is
-    /// in memory.
+    /// Creates a store in Redis for suspended runs or for full tool results. If the file defines no
+    /// valid Redis server, an error was already reported, and the store is in memory.
     pub(super) fn store(&self, of: StoreOf, limits: &StoreLimits) -> Arc<dyn Store> {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
@@ -143,7 +142,9 @@ impl RedisConfig {
         limits.in_memory(of)
     }
 
-    /// Returns the server with the keys of a view, or of the file if `view` is `None`.
+    /// Returns the Redis server for the stores of a view. `view` is the URL path of the view, which
+    /// becomes part of all Redis keys. `None` stands for the stores of the file itself. Returns
+    /// `None` if the file defines no valid Redis server.
     #[cfg(feature = "redis")]
     fn server_of(&self, view: Option<&str>) -> Option<RedisServer> {
         let server = self.server.clone()?;
@@ -153,8 +154,9 @@ impl RedisConfig {
         })
     }
 
-    /// Creates a store for cached results. `view` is as for budgets. Returns `None` if the file
-    /// defines no valid Redis server, for which an error was already reported.
+    /// Creates a store for cached results. `view` is the URL path of the view to which the cache
+    /// belongs, or `None` if it belongs to the file itself. Returns `None` if the file defines no
+    /// valid Redis server. In this case, an error was already reported.
     #[cfg(feature = "cache")]
     pub(super) fn cache(&self, view: Option<&str>) -> Option<Arc<dyn CacheStore>> {
         #[cfg(feature = "redis")]
@@ -165,9 +167,9 @@ impl RedisConfig {
         None
     }
 
-    /// Creates a store for budgets. If a view has its own budgets, `view` is the path of the view,
-    /// which becomes part of the keys in Redis. If the file defines no valid Redis server, an error
-    /// was already reported, and the store is in memory.
+    /// Creates a store for budgets. `view` is the URL path of the view that has its own budgets, or
+    /// `None` if the budgets belong to the file itself. If the file defines no valid Redis server,
+    /// an error was already reported, and the store is in memory.
     pub(super) fn budgets(
         &self,
         view: Option<&str>,

@@ -22,10 +22,11 @@ use crate::{
     stack::{Stack, StackLayer},
 };
 
-/// Maximum time that a reload waits until new backends have connected and returned their lists.
+/// Maximum time that a reload waits for new backends to connect, and for all backends to return
+/// their lists of tools, prompts and resources.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum time that a reload then waits until the layers have processed the tool, prompt and
-/// resource lists of the backends.
+/// Maximum time that a reload waits until the layers have processed the lists of the backends. This
+/// time starts when the lists have arrived, or after [`PATIENCE`].
 const WARMTH: Duration = Duration::from_secs(1);
 
 /// A view of a [`Gateway`](super::Gateway), which clients use at one path. It wraps the gateway's
@@ -42,7 +43,8 @@ pub struct View {
     reloader: Reloader<Stack<Router>>,
 }
 
-/// The URL path of a view. `None` stands for the main view, which the file itself configures.
+/// The URL path of a view, such as `/team-a`. `None` is the path of the main view, which the file
+/// itself configures.
 pub(super) type ViewPath = Option<Arc<str>>;
 
 type Reloaders = BTreeMap<ViewPath, Reloader<Stack<Router>>>;
@@ -51,8 +53,8 @@ type Reloaders = BTreeMap<ViewPath, Reloader<Stack<Router>>>;
 #[derive(Debug)]
 pub(super) struct Views {
     running: Mutex<Running>,
-    /// The services of all views, indexed by the path of the view. They include services of removed
-    /// views that are still in use.
+    /// The services of all views, by the path of the view. The services of a removed view stay in
+    /// this map while clients still use them.
     reloaders: Mutex<Reloaders>,
     changes: Changes,
 }
@@ -61,11 +63,11 @@ pub(super) struct Views {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) backends: Backends,
-    /// The views, indexed by their paths. The key `None` stands for the main view.
+    /// The views, by their URL paths. The key `None` stands for the main view.
     views: BTreeMap<ViewPath, RunningView>,
 }
 
-/// The running layers and stores of a view.
+/// The layers and stores of one view in the current configuration.
 #[derive(Clone, Debug)]
 pub(super) struct RunningView {
     pub(super) layer: StackLayer,
@@ -169,7 +171,7 @@ impl View {
 // === impl Views ===
 
 impl Views {
-    /// Creates the services of all views, and returns the view of the file itself.
+    /// Creates the services of all views, and returns the main view.
     pub(super) fn start(running: Running) -> View {
         let changes = running.backends.changes().clone();
         let stacks = running.stacks().into_iter();
@@ -198,7 +200,8 @@ impl Views {
         self.reloaders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the view at the given path, if the current configuration has one.
+    /// Returns the view at the URL path `path`. Returns `None` if the current configuration has no
+    /// such view.
     pub(super) fn get(self: &Arc<Self>, path: &str) -> Option<View> {
         let path: ViewPath = Some(path.into());
         // Locks the services first, so that a concurrent reload does not remove the service of this
@@ -209,8 +212,8 @@ impl Views {
         Some(View { views: self.clone(), path, reloader })
     }
 
-    /// Replaces the layers of all views at the same time. `stacks` contains the new layers of each
-    /// view, indexed by the view's path.
+    /// Replaces the configuration and the layers of all views at the same time. `stacks` contains
+    /// the new layers of each view with its path.
     pub(super) fn replace(&self, running: Running, stacks: Vec<(ViewPath, Stack<Router>)>) {
         let mut reloaders = self.reloaders();
         let is_removed = |path: &ViewPath| !running.views.contains_key(path);
@@ -236,7 +239,7 @@ impl Views {
 
 impl Running {
     /// Creates the views of a configuration. `before` contains the views of the previous
-    /// configuration: stores whose settings have not changed are reused.
+    /// configuration. Their stores are reused if the settings of the stores have not changed.
     pub(super) fn new(config: &Config, backends: Backends, before: Option<&Self>) -> Self {
         let views = config.views().iter();
         let views = views.map(|view| (Some(view.path().into()), &view.layers, view.scopes()));
@@ -257,13 +260,14 @@ impl Running {
         Self { backends, views }
     }
 
-    /// Returns the stores of the main view, which the file itself configures.
+    /// Returns the stores of the main view, which the file itself configures. Returns `None` if
+    /// there is no main view.
     pub(super) fn stores(&self) -> Option<&Stores> {
         self.views.get(&None).map(|view| &view.stores)
     }
 
-    /// Returns the state of each budget of all views. Contains each budget once, even if several
-    /// views share it.
+    /// Returns the state of each budget of all views. A budget that several views share is included
+    /// only once.
     pub(super) async fn budgets(&self) -> Vec<BudgetState> {
         let views = self.views.iter();
         let own =
@@ -271,13 +275,13 @@ impl Running {
         join_all(own.map(|(_, view)| view.stores.budget.states())).await.concat()
     }
 
-    /// Returns all views, including the view of the file itself.
+    /// Returns all views, including the main view.
     pub(super) fn views(&self) -> impl Iterator<Item = &RunningView> {
         self.views.values()
     }
 
-    /// Returns the path of each view, with the router of the backends wrapped in the layers of the
-    /// view.
+    /// Returns a service for each view: the router of the backends, wrapped in the layers of the
+    /// view. Each service is paired with the path of its view.
     pub(super) fn stacks(&self) -> Vec<(ViewPath, Stack<Router>)> {
         self.views.keys().map(|path| (path.clone(), self.stack(path))).collect()
     }
@@ -292,9 +296,9 @@ impl Running {
         }
     }
 
-    /// Fills the router and the layers with the current lists of all backends, so that the first
-    /// requests after a reload need not wait. Returns after at most six seconds, even if some lists
-    /// are missing.
+    /// Fills the router and the layers in `stacks` with the lists of all backends, so that the
+    /// first requests after a reload do not wait for them. Returns after at most six seconds, even
+    /// if some lists are missing.
     pub(super) async fn warm(&self, stacks: &[(ViewPath, Stack<Router>)]) {
         self.backends.recall().await;
         // Continues without the missing lists, because they are fetched when they are needed.

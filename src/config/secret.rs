@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 /// A value that must not be displayed, such as a password.
 ///
-/// The type of all fields for secret keys of a configuration file. The JSON Schema marks these keys
-/// as `writeOnly`. As a consequence, [`secret_spans`](super::secret_spans) hides their values when
-/// an error message quotes a line of the file.
+/// All secret keys of a configuration file have this type. The JSON Schema marks them as
+/// `writeOnly`. As a consequence, [`secret_spans`](super::secret_spans) hides their values when an
+/// error message quotes a line of the file.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Secret<T>(T);
 
-/// Prints as `…` in place of a secret value.
+/// A placeholder whose `Debug` output is `…`. Used in place of a secret value.
 struct Hidden;
 
 // === impl Secret ===

@@ -28,20 +28,22 @@ use crate::composite::Segment;
 /// The schema keyword that marks secret keys.
 const SECRET: &str = "writeOnly";
 
-/// The key of the program that a backend runs. Its value may be secret if it also contains
-/// arguments of the program.
+/// The key of a backend that contains the program to run. Its value is hidden if it consists of
+/// several words, because users may write arguments with secrets after the program.
 const COMMAND: &str = "command";
 
-/// The keys that the schema defines, classified by whether their values may be secret.
+/// The keys in the JSON Schema of configuration files, classified by whether their values may be
+/// secret.
 static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
-/// The keys that the schema defines, classified by whether their values may be secret.
+/// The names of the keys in the JSON Schema of configuration files, classified by whether their
+/// values may be secret.
 struct Keys {
-    /// The keys that are secret in at least one section. Their values are hidden in all sections.
-    /// The reason is that a header may be missing from an invalid file, so that it is uncertain to
-    /// which section a key belongs.
+    /// The keys that are secret in at least one section. Their values are hidden in all sections,
+    /// because the header before a key may be missing from an invalid file.
     secret: HashSet<&'static str>,
-    /// The names of the sections without secret keys.
+    /// The names of the sections that have no secret keys, at any depth. They are called open
+    /// sections.
     open_sections: HashSet<&'static str>,
     /// All keys of open sections, at any depth, except for keys that are secret in another section.
     known: HashSet<&'static str>,
@@ -50,10 +52,11 @@ struct Keys {
 /// Spans of a file that error messages must mask.
 type Masks = Vec<Range<usize>>;
 
-/// Returns the spans of the text that error messages must mask. The spans are sorted, and do not
+/// Returns the spans of `text` that error messages must mask. The spans are sorted, and do not
 /// overlap.
 ///
-/// `errors` is `true` if the text is not valid TOML, so that the parsed structure is unreliable.
+/// `root` is the parsed text. `errors` is `true` if the text is not valid TOML. Because `root` is
+/// then unreliable, lines of sections with secrets are masked as well.
 pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<usize>> {
     let mut masks = Vec::new();
     sections(root, &mut masks);
@@ -63,9 +66,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// Replaces keys of a path with `…` if they may be secret. Plain words are kept. In a section with
-/// secret keys, all other keys are replaced. In an open section, the only key that may be replaced
-/// is the last one, if `unknown` is `true`.
+/// Replaces each key of a path that may be secret by `…`. Keys that are plain words are never
+/// replaced. All other keys are replaced, except in sections without secrets. There, only the last
+/// key is replaced, and only if `unknown` is `true`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_open =
         match path.first() {
@@ -142,7 +145,7 @@ fn properties(schema: &'static Value) -> impl Iterator<Item = &'static str> {
     schema["properties"].as_object().into_iter().flat_map(|members| members.keys()).map(|k| &**k)
 }
 
-/// Returns `true` if a schema marks its values as secret.
+/// Returns `true` if a schema marks its values as secret with `writeOnly`.
 fn is_secret(schema: &Value) -> bool {
     schema[SECRET] == true
 }
@@ -156,8 +159,9 @@ fn sections(root: &DeTable<'_>, masks: &mut Masks) {
     }
 }
 
-/// Adds the spans of a key and its value to `masks` if they may be secret. `schemas` contains the
-/// schemas of the table that contains the key.
+/// Adds the spans of a key and its value to `masks` if they may be secret. `schemas` are the
+/// schemas of the table that contains the key. `is_open` is `true` if the section has no secret
+/// keys.
 fn member(
     (key, node): (&Spanned<Cow<'_, str>>, &Node<'_>),
     schemas: &[&'static Value],
@@ -178,11 +182,12 @@ fn member(
     }
 }
 
-/// Adds the parts of a value that may be secret to `masks`. `schemas` contains the schemas of the
-/// value.
+/// Adds the spans of those parts of a value that may be secret to `masks`. `schemas` are the
+/// schemas of the value. `is_open` is `true` if the section has no secret keys.
 ///
-/// A value whose type the schemas do not allow is hidden, because it may have been meant for
-/// another key, for example a secret key. Scalars in open sections are never hidden.
+/// If the schemas do not allow the type of the value, the whole value is masked, because it may
+/// have been meant for another, secret key. However, strings and other scalars in sections without
+/// secret keys are never masked.
 fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut Masks) {
     let allows = |kind| schemas.iter().any(|schema| allows(schema, kind));
     match node.get_ref() {
@@ -198,8 +203,8 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
     }
 }
 
-/// The kinds of TOML values. If a value has a kind that the schema of its key does not allow, it
-/// may have been meant for another key, and so may be a secret.
+/// The kind of a TOML value. A value whose kind the schema of its key does not allow may be a
+/// secret that was meant for another key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -227,8 +232,8 @@ fn has_several_words(node: &Node<'_>) -> bool {
     node.get_ref().as_str().is_some_and(|text| text.trim().contains(char::is_whitespace))
 }
 
-/// Adds the spans of all scalars in a value to `masks`, and the spans of all its keys that are not
-/// plain words.
+/// Masks a whole value: adds the spans of all scalars in it to `masks`, and the spans of all keys
+/// that are not plain words.
 pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
     match node.get_ref() {
         DeValue::Table(table) => {
@@ -251,8 +256,8 @@ pub(super) fn values(node: &Node<'_>, masks: &mut Vec<Range<usize>>) {
 
 // === Unparsed files ===
 
-/// Hides the part after the key in each line of a file that is not valid TOML. Lines of open
-/// sections are not hidden.
+/// Masks the text after the key in each line. Used for a file that is not valid TOML. Lines in
+/// sections without secret keys are not masked.
 fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
     let mut start = 0;
@@ -294,8 +299,8 @@ fn header(line: &str) -> Option<(&str, usize)> {
     Some((name, line.len() - inner.len() + end))
 }
 
-/// Returns the offset of the value in a line of the form `key = value`. Returns 0 if the line does
-/// not seem to begin with a key.
+/// Returns the offset of the value in a line such as `key = value`. Returns 0 if the line does not
+/// seem to begin with a key, so that the whole line is masked.
 fn key(line: &str) -> usize {
     let Some((key, value)) = line.split_once('=') else { return 0 };
     let end = key.len() + 1;
@@ -313,9 +318,8 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Returns `true` if a line that follows the header of an open section may belong to a section with
-/// secrets, for example because a header is missing. The lines after it are then treated in the
-/// same way.
+/// Returns `true` if a line in a section without secrets may belong to a section with secrets,
+/// whose header may be missing or invalid. This line and the lines after it are then masked.
 fn is_suspicious(line: &str) -> bool {
     let names_secret = words(line).any(|word| KEYS.is_secret(&word.to_ascii_lowercase()));
     names_secret
@@ -325,7 +329,7 @@ fn is_suspicious(line: &str) -> bool {
         || !keys_are_known(line)
 }
 
-/// Returns `true` if all keys in the line are known keys of open sections.
+/// Returns `true` if all keys in the line are keys of sections without secrets.
 fn keys_are_known(line: &str) -> bool {
     let bare = without_texts(line);
     let mut parts: Vec<_> = bare.split('=').collect();
@@ -338,8 +342,8 @@ fn keys_are_known(line: &str) -> bool {
 }
 
 /// Removes the contents of quoted strings from a line, so that quoted text is not mistaken for
-/// keys. A quoted key becomes an unknown key. Returns the line unchanged if it may contain an
-/// unclosed quote.
+/// keys. A quoted key is reduced to its quotes, and so becomes an unknown key. If the line may
+/// contain an unclosed quote, it is returned unchanged.
 fn without_texts(line: &str) -> String {
     let mut bare = String::new();
     let mut quote = None;
@@ -366,7 +370,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Returns the text as it is displayed, with all masks.
+    /// Returns the text as error messages display it, with all masks applied.
     fn shown(text: &str) -> String {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut shown = String::new();

@@ -2,8 +2,7 @@
 
 /// Extends builders with a method that passes optional values to a setter.
 pub(super) trait SetSome: Sized {
-    /// Calls `setter` with the value, if there is a value. Otherwise, returns the builder
-    /// unchanged.
+    /// Calls `setter` with the value if it is `Some`. Otherwise, returns the builder unchanged.
     fn set_some<T>(self, value: Option<T>, setter: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => setter(self, value),

@@ -3,49 +3,50 @@
 
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-/// Maximum number of characters that are displayed before the marked part of a line.
+/// Maximum number of characters that an error message displays of a line before the marked part.
 const BEFORE: usize = 60;
-/// Maximum number of characters of a line that are displayed in an error message.
+/// Maximum number of characters that an error message displays of a line.
 const SHOWN: usize = 100;
 
 /// The text that replaces a masked span in an error message.
 const MASK: &str = "***";
 
-/// The concatenated text of all configuration files, with the offsets of their lines, and the spans
-/// that error messages must mask.
+/// The concatenated text of all configuration files. Maps offsets in the text to files and lines,
+/// and masks the spans that may contain secrets.
 pub(super) struct Source<'t> {
     text: &'t str,
-    /// The files whose texts were concatenated. The list is never empty.
+    /// The files whose texts were concatenated, in the order of the text. The list is never empty.
     files: Vec<File>,
     starts: Vec<usize>,
-    /// The spans that are displayed as `***`, because they may contain secrets. They are sorted,
-    /// and do not overlap.
+    /// The spans that error messages display as `***`, because they may contain secrets. They are
+    /// sorted, and do not overlap.
     masks: Vec<Range<usize>>,
 }
 
-/// A configuration file, whose text is a part of the concatenated text.
+/// A configuration file whose text is a part of the concatenated text.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     pub(super) path: Option<PathBuf>,
-    /// The offset at which the text of the file begins in the concatenated text.
+    /// The offset of the file's text in the concatenated text.
     pub(super) start: usize,
 }
 
-/// The location of a mistake in a configuration file, with the part of the line that an error
-/// message displays.
+/// The position of a mistake in a configuration file, and an excerpt of the line for the error
+/// message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SourceLocation {
     /// The path of the file. `None` if the configuration was read from a string.
     pub(super) file: Option<PathBuf>,
     /// The line number in the file, starting at one.
     pub(super) line: usize,
-    /// The column in characters, starting at one.
+    /// The column of the first marked character, in characters, starting at one.
     pub(super) column: usize,
-    /// The part of the line that is displayed.
+    /// The part of the line that the error message displays, with secrets masked.
     pub(super) excerpt: String,
-    /// The number of characters of the excerpt that precede the marked part.
+    /// The number of characters of the excerpt before the mistake.
     pub(super) before: usize,
-    /// The number of characters in the marked part of the excerpt. It is at least one.
+    /// The number of characters of the excerpt that the error message marks as the mistake. At
+    /// least one.
     pub(super) marked: usize,
 }
 
@@ -63,20 +64,20 @@ impl<'t> Source<'t> {
         Self { text, files, starts, masks: Vec::new() }
     }
 
-    /// Returns the index of the file in which a span begins.
+    /// Returns the index of the file in which a span of the concatenated text begins.
     pub(super) fn file_of(&self, span: &Range<usize>) -> usize {
         self.files.partition_point(|file| file.start <= span.start).saturating_sub(1)
     }
 
-    /// Adds spans that are displayed as `***`.
+    /// Adds spans that error messages display as `***`.
     pub(super) fn masked(mut self, masks: Vec<Range<usize>>) -> Self {
         self.masks.extend(masks);
         self.masks = apart(self.masks);
         self
     }
 
-    /// Returns the location of a span, with an excerpt of the line. If the span has several lines,
-    /// only its part in the first line is marked.
+    /// Returns the location of a span, with an excerpt of its line. If the span has several lines,
+    /// only its part in the first line is marked as the mistake.
     pub(super) fn place(&self, span: &Range<usize>) -> SourceLocation {
         let file = &self.files[self.file_of(span)];
         let line_at = |byte| self.starts.partition_point(|start| *start <= byte).saturating_sub(1);
@@ -120,8 +121,8 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// Appends `part` to the excerpt, and replaces masked spans with `***`. `part` is a piece of a
-    /// line that begins at the offset `start` of the concatenated text.
+    /// Appends `part` to `excerpt`, with masked spans replaced by `***`. `part` is a piece of a
+    /// line, and `start` is its offset in the concatenated text.
     fn push_masked(&self, excerpt: &mut String, part: &str, start: usize) {
         let first = self.masks.partition_point(|mask| mask.end <= start);
         let mut rest = part;
@@ -142,8 +143,8 @@ impl<'t> Source<'t> {
         push_shown(excerpt, rest);
     }
 
-    /// Returns the text of a span in a form that error messages can quote. Returns `***` if any
-    /// part of the span is masked.
+    /// Returns the text of a span in a form that error messages can quote: truncated, and without
+    /// unprintable characters. Returns `***` if any part of the span is masked.
     pub(super) fn sanitized(&self, span: &Range<usize>) -> Cow<'t, str> {
         let first = self.masks.partition_point(|mask| mask.end <= span.start);
         if self.masks.get(first).is_some_and(|mask| mask.start < span.end) {
@@ -152,13 +153,13 @@ impl<'t> Source<'t> {
         sanitized(self.slice(span))
     }
 
-    /// Returns the original text of a span. Because masks are not applied, the text may be secret.
+    /// Returns the text of a span without masking secrets.
     pub(super) fn slice(&self, span: &Range<usize>) -> &'t str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }
 
-/// Sorts spans, and merges those that overlap or touch.
+/// Sorts spans, removes empty ones, and merges those that overlap or touch.
 pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     // Removes the empty spans of nodes that do not occur in the text, but that the parser added.
     masks.retain(|mask| !mask.is_empty());
@@ -173,8 +174,8 @@ pub(super) fn apart(mut masks: Vec<Range<usize>>) -> Vec<Range<usize>> {
     apart
 }
 
-/// Makes a string of the file safe to quote in an error message: truncates it, and replaces
-/// unprintable characters.
+/// Makes a string of a configuration file safe to quote in an error message: truncates it to 60
+/// characters, and replaces unprintable characters.
 pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     let cut = first(text, BEFORE);
     if cut.len() == text.len() && !text.contains(is_unprintable) {
@@ -188,7 +189,7 @@ pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Appends `text` to the excerpt. Tabs become spaces, and unprintable characters are replaced.
+/// Appends `text` to an excerpt. Replaces tabs by spaces, and unprintable characters by U+FFFD.
 fn push_shown(excerpt: &mut String, text: &str) {
     for character in text.chars() {
         match character {
@@ -206,7 +207,7 @@ pub(super) fn is_unprintable(character: char) -> bool {
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
-/// Returns the nearest character boundary at or before `index`.
+/// Returns the last character boundary in `text` at or before the byte offset `index`.
 fn floor(text: &str, index: usize) -> usize {
     let index = index.min(text.len());
     (0..=index).rev().find(|index| text.is_char_boundary(*index)).unwrap_or_default()

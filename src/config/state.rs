@@ -81,15 +81,15 @@ struct KeyTable {
     key: Option<Secret<String>>,
 }
 
-/// The `[state]` settings of a file, with the store for runs that wait for user input.
+/// The store for suspended runs that the `[state]` section defines, and its settings.
 #[derive(Clone, Debug)]
 pub(super) struct StateConfig {
     settings: Settings,
     store: Arc<dyn Store>,
 }
 
-/// The settings of the store for waiting runs. If a reload does not change these settings, the
-/// existing store stays in use, and the waiting runs are kept.
+/// The settings of the store for suspended runs. If a reload does not change these settings, the
+/// existing store stays in use, and the suspended runs are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     store: StoreName,
@@ -98,8 +98,8 @@ struct Settings {
     limits: StoreLimits,
 }
 
-/// Converts the `[state]` section to a store of waiting runs, and reports errors in the section to
-/// `reader`.
+/// Creates the store for suspended runs from the `[state]` section, and reports errors in the
+/// section to `reader`.
 ///
 /// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
@@ -187,8 +187,8 @@ fn keys(
 // === impl StateConfig ===
 
 impl StateConfig {
-    /// Reuses the store of `before`, if both have the same settings, so that waiting runs are kept.
-    /// `before` is the previous configuration, or another view.
+    /// Reuses the store of `before` if both have the same settings, so that suspended runs are
+    /// kept. `before` belongs to the previous configuration or to another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if self.settings == before.settings {
             self.store = before.store.clone();
@@ -200,7 +200,7 @@ impl StateConfig {
         self.store.clone()
     }
 
-    /// Makes a composite layer store waiting runs in the configured store.
+    /// Makes a composite layer store its suspended runs in the configured store.
     pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
         layer.state(self.store.clone())
     }
@@ -244,7 +244,8 @@ impl Settings {
 // === impl StoreName ===
 
 impl StoreName {
-    /// Returns `true` if clients keep the states, which the keys protect.
+    /// Returns `true` if clients store the states of suspended runs, which the server encrypts or
+    /// signs with its keys. Returns `false` if a server-side store contains the states.
     const fn is_kept_by_clients(self) -> bool {
         matches!(self, Self::Sealed | Self::Signed)
     }
@@ -269,7 +270,7 @@ mod tests {
             .state
     }
 
-    /// Returns `true` if the store of `to` accepts a state that the store of `from` created.
+    /// Returns `true` if the store of `to` accepts a state that the store of `from` has created.
     fn goes_on(from: &StateConfig, to: &StateConfig) -> bool {
         let text = from.store().put(b"state".to_vec(), b"", None).now_or_never().unwrap().unwrap();
         to.store().take(&text, b"", None).now_or_never().unwrap().is_ok()

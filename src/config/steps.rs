@@ -8,7 +8,7 @@ use crate::composite::{
     Repeat, Retry, Step, Stop, Switch, ToolCall,
 };
 
-/// The keys that a step of any type can have.
+/// The keys that a step of any type can have, in addition to `type`.
 pub(super) const STEP: [&str; 8] = [
     "id",
     "depends_on",
@@ -19,14 +19,14 @@ pub(super) const STEP: [&str; 8] = [
     "finally",
     "allow_flow",
 ];
-/// The keys of the table `finally` of a step.
+/// The keys of the table `finally`, which makes a step a finally step.
 pub(super) const FINALLY: [&str; 2] = ["grace", "on_cancel"];
-/// The keys of a table that describes a tool call and nothing else.
+/// The keys of a table that contains only a tool call.
 pub(super) const CALL: [&str; 3] = ["tool", "arguments", "parse"];
-/// The keys of a case in a switch step.
+/// The keys of a case of a switch step.
 pub(super) const CASE: [&str; 4] = ["when", "tool", "arguments", "parse"];
-/// The types that a step can have. Each type has a list of the keys that it adds to the step, and a
-/// function that reads these keys.
+/// The values of a step's `type`. Each value is listed with the keys that only steps of this type
+/// can have, and with a function that reads these keys.
 pub(super) const TYPES: &Variants<ReadAction> = &[
     (ToolCall::TYPE, &CALL, |table| Action::Tool(call(table))),
     (
@@ -56,8 +56,8 @@ pub(super) const TYPES: &Variants<ReadAction> = &[
     (ComputedValue::TYPE, &["value"], |table| Action::Value(computed_value(table))),
     (Stop::TYPE, &["message", "is_error", "output"], |table| Action::Stop(stop(table))),
 ];
-/// The possible values of a step's `on_error`. Each value has a list of additional keys, and a
-/// function that reads these keys.
+/// The values of a step's `on_error`. Each value is listed with further keys of the `on_error`
+/// table, and with a function that reads these keys.
 pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
     ("abort", &[], |_, _| OnError::Abort),
     ("continue", &[], |_, _| OnError::Continue),
@@ -67,10 +67,11 @@ pub(super) const ON_ERROR: &Variants<ReadOnError> = &[
         OnError::Retry(retry)
     }),
 ];
-/// The possible values of `on_error` for a target of a fan-out.
+/// The values of `on_error` for a target of a fan-out, listed like those in [`ON_ERROR`].
 pub(super) const TARGET_ON_ERROR: &Variants<ReadRetry> =
     &[("retry", &["retry_count", "delay", "max_delay"], retry)];
-/// The possible actions of a step after the user has declined or canceled its question.
+/// The values of `on_decline` and `on_cancel` of an elicitation step. They define how the run
+/// continues after the user has declined or canceled the question.
 pub(super) const ON_REFUSAL: &Variants<OnRefusal> = &[
     ("abort", &[], OnRefusal::Abort),
     ("continue", &[], OnRefusal::Continue),
@@ -79,10 +80,11 @@ pub(super) const ON_REFUSAL: &Variants<OnRefusal> = &[
 
 /// A function that reads the action of a step, such as a tool call, from the table of the step.
 type ReadAction = fn(&mut TableReader<'_, '_, '_>) -> Action;
-/// A function that reads what a step does after an error. The first argument is `true` if the step
+/// A function that reads an `on_error` value of a step. The first argument is `true` if the step
 /// asks the user a question. Such a step has no retry delay.
 type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
-/// A function that reads how often and when a target is retried after an error.
+/// A function that reads from an `on_error` table how often and after which delay a target is
+/// retried.
 type ReadRetry = fn(&mut TableReader<'_, '_, '_>) -> Retry;
 
 /// Reads a step of a pipeline or workflow.
@@ -112,7 +114,8 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     step
 }
 
-/// Reads whether a step is a finally step: a boolean, or a table of settings.
+/// Reads the key `finally` of a step: `true`, or a table of settings. Returns `None` if the key is
+/// missing or `false`, so that the step is not a finally step.
 fn finally(table: &mut TableReader<'_, '_, '_>) -> Option<Finally> {
     if !table.is_table("finally") {
         return table.get::<bool>("finally").filter(|finally| *finally).map(|_| Finally::new());
@@ -224,8 +227,8 @@ fn retry(table: &mut TableReader<'_, '_, '_>) -> Retry {
     retry
 }
 
-/// Reads how often a question to the user is repeated after an error. The delay keys are reported
-/// as errors, because questions are repeated immediately.
+/// Reads how often a question to the user is repeated after an error. Questions are repeated
+/// immediately, so the keys for delays are reported as errors.
 fn retry_of_question(table: &mut TableReader<'_, '_, '_>) -> Retry {
     let mut retry = Retry::default();
     table.set("retry_count", &mut retry.count);

@@ -9,14 +9,15 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
-/// The kind of values that a store contains: waiting runs or full tool results.
+/// The kind of values in a store: suspended runs, or full tool results that were truncated for
+/// clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOf {
     Runs,
     Results,
 }
 
-/// The limits of a store. A limit that is `None` has the store's default value.
+/// The limits of a store. If a limit is `None`, the default limit of the store applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreLimits {
     pub(super) ttl: Option<time::Duration>,
@@ -46,9 +47,9 @@ impl StoreOf {
 // === impl StoreLimits ===
 
 impl StoreLimits {
-    /// Reads the limits of a store from a section, and reports invalid limits to `reader`. The
-    /// array contains maximum sizes in bytes: of one item, of all items, and of all items of one
-    /// caller.
+    /// Checks the limits in the `[state]` or `[results]` section, and reports invalid ones to
+    /// `reader`. The array contains the maximum sizes in bytes of one item, of all items, and of
+    /// all items of one caller. A missing limit is `None`.
     pub(super) fn build(
         of: StoreOf,
         ttl: Option<Duration>,
@@ -73,7 +74,7 @@ impl StoreLimits {
         }
     }
 
-    /// Creates an in-memory store with these limits.
+    /// Creates an in-memory store for values of the kind `of`, with these limits.
     pub(super) fn in_memory(&self, of: StoreOf) -> Arc<dyn Store> {
         let store = match of {
             StoreOf::Runs => MemoryStore::for_runs(),

@@ -17,19 +17,19 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The possible values of a tag. A tag is a key such as `type` whose value determines which other
-/// keys a table can have. Each tag value is listed with these keys, and with a value of type `T`,
-/// such as the function that reads the keys.
+/// The valid values of a tag. A tag is a key, such as `type`, whose value determines which other
+/// keys a table can have. Each tag value is listed with the keys that it allows, and with a value
+/// of type `T`, for example a function that reads these keys.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
-/// Reads one TOML table key by key.
+/// Reads a TOML table key by key, and reports errors to a [`Reader`].
 pub(super) struct TableReader<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
-    /// The TOML table. `None` if the file contains a plain string instead, as in `on_error =
-    /// "abort"`.
+    /// The TOML table. `None` if the file contains no table, for example because it contains the
+    /// short form `on_error = "abort"`.
     table: Option<&'a DeTable<'t>>,
-    /// The tag of the table with its value, as in `type = "switch"`. `None` if the table has no
-    /// valid tag.
+    /// The name and value of the table's tag, as in `type = "switch"`. Error messages about missing
+    /// keys contain it. `None` if the table has no valid tag.
     tag: Option<(&'static str, &'static str)>,
 }
 
@@ -39,14 +39,15 @@ pub(super) trait FromToml: Sized {
     ///
     /// # Errors
     ///
-    /// Converts a TOML value to this type. Returns an error that describes the first invalid part.
+    /// Returns an error that describes the first invalid part of the value.
     fn from_toml<'a>(value: Value<'_, 'a, '_>) -> Result<Self, Failure>;
 }
 
 // === impl TableReader ===
 
 impl<'a, 't> TableReader<'_, 'a, 't> {
-    /// Calls `read` for each table in the array `node`.
+    /// Calls `read` for each table in the array `node`, and returns the results. `key` is the key
+    /// of the array in the current table.
     pub(super) fn of_array<T>(
         reader: &mut Reader<'a, 't>,
         key: &str,
@@ -72,8 +73,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         values
     }
 
-    /// Calls `read` for the table at the current path. If the value there is not a table, reports
-    /// an error, and calls `read` with an empty table.
+    /// Calls `read` for the table `node` at the reader's current path. If `node` is not a table,
+    /// reports an error, and calls `read` with an empty table.
     fn of_node<T>(
         reader: &mut Reader<'a, 't>,
         node: &'a Node<'t>,
@@ -89,7 +90,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         read(&mut TableReader { reader, table, tag: None })
     }
 
-    /// Returns the path of a key of this table, relative to the whole file.
+    /// Returns the path of a key of this table, from the root of the file.
     fn at(&self, key: &str) -> Vec<Segment> {
         [&self.reader.path[..], &[key.into()]].concat()
     }
@@ -98,8 +99,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.table?.get(key).filter(|node| !self.reader.hides(node))
     }
 
-    /// Returns `true` if the table contains the key. Keys with hidden values are treated as
-    /// missing.
+    /// Returns `true` if the table contains the key. A key whose value was hidden because it is
+    /// invalid counts as missing.
     pub(super) fn has(&self, key: &str) -> bool {
         self.node(key).is_some()
     }
@@ -126,20 +127,20 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.reader.report(&path, message.to_owned());
     }
 
-    /// Reports all keys of the table that are not in `keys`.
+    /// Reports each key of the table that is not in `keys` as unknown.
     pub(super) fn only(&mut self, keys: &[&str]) {
         if let Some(table) = self.table {
             self.reader.check_keys(table, keys, |_| None);
         }
     }
 
-    /// Reads the table's `tag`, which is a key such as `type`. Reports all keys of the table that
-    /// are neither in `common` nor valid with this tag value. If the table has no tag, uses the tag
-    /// value `default`.
+    /// Reads the table's tag, the key `tag`. Reports all keys of the table that are neither in
+    /// `common` nor valid for the value of the tag. If the table has no tag, uses the value
+    /// `default`.
     ///
-    /// Returns the value of type `T` that belongs to the tag value. Returns `None` if the tag is
-    /// invalid, or if the table has neither a tag nor a default. In this case, the keys of all tag
-    /// values are accepted.
+    /// Returns the value of type `T` that `variants` lists for the tag value. Returns `None` if the
+    /// tag is invalid, or if the table has no tag and `default` is `None`. In this case, the keys
+    /// of all tag values are accepted.
     pub(super) fn tag<T: Copy>(
         &mut self,
         tag: &'static str,
@@ -203,20 +204,22 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         result
     }
 
-    /// Returns the value of a key. Returns `None` if the key is missing or its value is invalid.
+    /// Returns the value of a key. Returns `None` if the key is missing, or if its value is
+    /// invalid. An invalid value is reported as an error.
     pub(super) fn get<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.with(key, T::from_toml)
     }
 
-    /// Assigns the value of the key to `field`. Does nothing if the key is missing or its value is
-    /// invalid.
+    /// Assigns the value of the key to `field`. If the key is missing or its value is invalid,
+    /// `field` does not change.
     pub(super) fn set<T: FromToml>(&mut self, key: &str, field: &mut T) {
         if let Some(value) = self.get(key) {
             *field = value;
         }
     }
 
-    /// Returns the JSON value of a key, which contains no expressions.
+    /// Returns the value of a key as JSON, without evaluating expressions. Returns `None` if the
+    /// key is missing or its value is invalid.
     pub(super) fn literal<T>(&mut self, key: &str) -> Option<T>
     where
         Literal<T>: FromToml,
@@ -224,7 +227,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.get(key).map(Literal::into_inner)
     }
 
-    /// Returns the value of a required key. Reports an error if the key is missing.
+    /// Returns the value of a required key. Reports an error and returns `None` if the key is
+    /// missing or its value is invalid.
     pub(super) fn required<T: FromToml>(&mut self, key: &str) -> Option<T> {
         self.require(key);
         self.get(key)
@@ -248,7 +252,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         self.required(key).unwrap_or_else(|| placeholder(key, &self.reader.path))
     }
 
-    /// Calls `read` for each table in the array at `key`, and collects the results.
+    /// Calls `read` for each table in the array at `key`, and returns the results. Returns `None`
+    /// if the key is missing.
     pub(super) fn tables<T>(
         &mut self,
         key: &str,
@@ -258,7 +263,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         Some(TableReader::of_array(self.reader, key, node, read))
     }
 
-    /// Calls `read` for the table at `key`.
+    /// Calls `read` for the table at `key`, and returns the result. Returns `None` if the key is
+    /// missing.
     pub(super) fn table<T>(
         &mut self,
         key: &str,
@@ -271,8 +277,8 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         Some(value)
     }
 
-    /// Calls `read` for each entry of the table. The keys can be any names, and the values must be
-    /// tables.
+    /// Calls `read` for each table in this table, and returns the results with their keys. The keys
+    /// can have any names. Reports an error for each value that is not a table.
     pub(super) fn members<T>(
         &mut self,
         mut read: impl FnMut(&mut TableReader<'_, 'a, 't>) -> T,
@@ -283,14 +289,15 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         names.into_iter().filter_map(member).map(|(value, name)| (name, value)).collect()
     }
 
-    /// Returns the string value of a key. Reports an error if the string is not in `words`.
+    /// Returns the string value of a key. Reports an error and returns `None` if the string is not
+    /// one of `words`.
     pub(super) fn word(&mut self, key: &str, words: &[&'static str]) -> Option<&'static str> {
         self.with(key, |value| value.one_of(words)).map(|place| words[place])
     }
 
-    /// Reads a value that can be written in two forms: as a string, such as `on_error = "retry"`,
-    /// or as a table whose `tag` contains this string. Only a table can have additional keys.
-    /// `variants` defines the valid strings.
+    /// Reads a value that can be written as a string or as a table. The string, such as `on_error =
+    /// "retry"`, is short for a table whose `tag` has this value. Only a table can have further
+    /// keys. `variants` lists the valid tag values.
     pub(super) fn word_or_table<T, M: Copy>(
         &mut self,
         key: &str,
@@ -307,12 +314,13 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
     }
 }
 
-/// Returns all possible values of a tag.
+/// Returns the valid tag values in `variants`.
 pub(super) fn names<T>(variants: &Variants<T>) -> Vec<&'static str> {
     variants.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Returns the value of type `T` that `variants` contains for the tag value `name`.
+/// Returns the value of type `T` that `variants` lists for the tag value `name`. Returns `None` if
+/// `name` is not listed.
 fn meaning<T: Copy>(name: &str, variants: &Variants<T>) -> Option<T> {
     variants.iter().find(|(other, ..)| *other == name).map(|&(.., meaning)| meaning)
 }

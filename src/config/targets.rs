@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use super::{backend::BackendConfig, failure::one_of, router::RouterConfig, source::sanitized};
 use crate::{adapter::router::Conflicts, alias::AliasLayer, message::ItemKind, suggest::nearest};
 
-/// Maximum number of backend names in an error message.
+/// Maximum number of backends that an error message names.
 const MAX_NAMED_BACKENDS: usize = 8;
 
-/// All composites and tools of a configuration file to which targets can refer.
+/// The composites and tools of a configuration file to which the targets of composites can refer.
 pub(super) struct Targets<'f> {
     composites: &'f [String],
     names: HashSet<&'f str>,
@@ -19,7 +19,7 @@ pub(super) struct Targets<'f> {
     alias: &'f AliasLayer,
 }
 
-/// The tool or composite that a target refers to.
+/// The result of looking up a target in the configuration file.
 pub(super) enum Meaning<'t> {
     /// The target is the name of another composite, or the name of a tool as clients see it. If
     /// both exist, the target refers to the composite.
@@ -36,7 +36,8 @@ pub(super) enum Meaning<'t> {
     Unknown,
 }
 
-/// Returns the aliases from the backend's own table.
+/// Returns the layer with the aliases in the backend's own table, as opposed to the section
+/// `[[aliases]]`.
 const fn own_alias(backend: &BackendConfig) -> &AliasLayer {
     backend.layer.aliases()
 }
@@ -125,8 +126,9 @@ impl<'f> Targets<'f> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
-    /// Returns the error message for a target that uses the old name of a tool, which an alias has
-    /// renamed.
+    /// Returns the error message for a target that uses the original name of a tool that an alias
+    /// has renamed. `written` is the target, and `name` the new name. `name` is `None` if clients
+    /// cannot call the tool.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
         let written = sanitized(written);
         match name {
@@ -138,7 +140,8 @@ impl<'f> Targets<'f> {
     }
 
     /// Returns the error message for a target of the form `backend/tool` that cannot select a
-    /// backend: there are several backends, and the router does not prefix names.
+    /// backend, because there are several backends and the router does not prefix names. `written`
+    /// is the target, and `tool` the name of the tool in it.
     pub(super) fn bare(&self, written: &str, tool: &str) -> String {
         let conflicts = self.router.conflicts();
         let owner = match conflicts {
@@ -171,8 +174,8 @@ impl<'f> Targets<'f> {
         )
     }
 
-    /// Returns the valid target that is most similar to `written`, as a suggestion. Returns `None`
-    /// if no target is similar enough.
+    /// Returns the name of the composite or tool that is most similar to `written`, as a
+    /// suggestion. Returns `None` if no name is similar enough.
     fn near(&self, written: &str) -> Option<String> {
         let composites = self.composites.iter().map(String::as_str);
         let composites: Vec<_> = composites.filter(|composite| *composite != written).collect();

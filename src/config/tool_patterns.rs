@@ -9,11 +9,10 @@ use crate::{
     adapter::router::Conflicts, alias::AliasLayer, composite::CompositeTool, message::ItemKind,
 };
 
-/// Reports patterns such as `github/delete_*`, which match no tool. In such a pattern, the user
-/// separated backend and tool by `/` or `.`, which is possible only in composites. Tool names begin
-/// with the backend's prefix instead, as in `github_delete_repository`. If such a pattern were
-/// accepted, a deny list would have no effect. The same applies to the names of aliased tools and
-/// prompts.
+/// Reports name patterns such as `github/delete_*`, which match no tool. In composites, users can
+/// write `backend/tool` or `backend.tool`. In patterns, they must write the backend's prefix, as in
+/// `github_delete_*`. Without an error, such a pattern in a deny list would silently hide nothing.
+/// Names of aliased tools and prompts are checked too.
 pub(super) fn check(
     backends: &[BackendConfig],
     router: &RouterConfig,

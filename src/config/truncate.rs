@@ -66,14 +66,15 @@ enum StoreName {
 #[derive(Clone, Debug)]
 pub(super) struct TruncateConfig {
     layer: TruncateLayer,
-    /// The store of full results, with its settings. `None` if full results are not stored.
+    /// The settings of the store for full results, and the store. `None` if full results are not
+    /// stored, because the file has no `[results]` section.
     results: Option<(Settings, Arc<dyn Store>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The path of the view that configures the store in its own `[results]` section. `None` if the
-    /// `[results]` section belongs to the file.
+    /// The URL path of the view whose own `[results]` section was read. `None` if the section
+    /// belongs to the file itself.
     view: Option<String>,
     redis: Option<RedisSettings>,
     limits: StoreLimits,
@@ -108,8 +109,7 @@ pub(super) fn build(
 // === impl TruncateTable ===
 
 impl TruncateTable {
-    /// Returns `true` if the file sets a maximum size of tool results, so that the layer truncates
-    /// larger results.
+    /// Returns `true` if `max_result_bytes` is set, so that larger tool results are truncated.
     pub(super) const fn is_set(&self) -> bool {
         self.max_result_bytes.is_some()
     }
@@ -118,8 +118,8 @@ impl TruncateTable {
 // === impl TruncateConfig ===
 
 impl TruncateConfig {
-    /// Reuses the store of `before`, if both have the same settings, so that stored results are
-    /// kept. `before` is the previous configuration, or another view.
+    /// Reuses the store of `before` if both have the same settings, so that stored results are
+    /// kept. `before` belongs to the previous configuration or to another view.
     pub(super) fn take_over(&mut self, before: &Self) {
         if let (Some((settings, store)), Some((before, kept))) =
             (&mut self.results, &before.results)
@@ -134,8 +134,8 @@ impl TruncateConfig {
         self.results.as_ref().map(|(_, store)| store)
     }
 
-    /// Returns the layer that truncates results. If full results are stored, the layer writes them
-    /// to the store.
+    /// Returns the layer that truncates tool results. If `[results]` configures a store, the layer
+    /// writes the full versions of truncated results to it.
     pub(super) fn layer(&self) -> TruncateLayer {
         match &self.results {
             Some((_, store)) => self.layer.clone().keep(store.clone()),

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Visitor};
 
-/// Deserializes from any value and ignores it. Used for sections that other code reads key by key.
+/// A value that is not read: deserializes from any TOML value. Used for sections that other code
+/// reads key by key.
 #[derive(Default)]
 pub(super) struct Unread;
 

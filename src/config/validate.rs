@@ -40,19 +40,19 @@ enum SchemaName {
     Strict,
 }
 
-/// Default maximum size of a client request in bytes, equal to rmcp's limit for HTTP requests. For
-/// stdio, rmcp's limit is four times as high, which is too much: each target of a composite may
-/// receive a copy of the request.
+/// Default maximum size of a client request in bytes. Equal to the limit of rmcp for HTTP requests.
+/// Over stdio, rmcp accepts four times as much. This would be too much, because each target of a
+/// composite may receive a copy of the request.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// Returns the limits on client requests that apply if the file sets no limits.
+/// Returns the layer that limits client requests if the file sets no limits.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }
 
-/// Converts the table at `path` to two layers: one limits the size of requests, the other also
-/// checks tool arguments. Reports errors in the table to `reader`. `limit` contains the limits that
-/// apply if the table does not set them.
+/// Converts the table at `path` to two layers. The first one limits the size of requests. The
+/// second one has the same limits, and also checks tool arguments against the schemas. `limit`
+/// contains the limits that apply if the table sets none. Reports errors in the table to `reader`.
 pub(super) fn build(
     table: &ValidateTable,
     limit: LimitLayer,

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::composite::Segment;
 
-/// A TOML value that serde can deserialize. Errors are reported to `reader`.
+/// A TOML value from which serde deserializes. Its location is the current path of `reader`, which
+/// also collects errors.
 pub(super) struct Value<'r, 'a, 't> {
     pub(super) reader: &'r mut Reader<'a, 't>,
     pub(super) node: &'a Node<'t>,
@@ -36,8 +37,8 @@ struct Entries<'r, 'a, 't> {
     next: usize,
 }
 
-/// The TOML form of an enum value: a string such as `"all"`, or a table with a single key, such as
-/// `{ quorum = 2 }`.
+/// A deserializer for an enum value. In TOML, such a value is a string such as `"all"`, or a table
+/// with a single key such as `{ quorum = 2 }`.
 struct Variant<'r, 'a, 't> {
     reader: &'r mut Reader<'a, 't>,
     name: &'a str,
@@ -53,8 +54,8 @@ impl<'a, 't> Reader<'a, 't> {
         self.retry(|reader, node| T::deserialize(Value { reader, node }))
     }
 
-    /// Calls `read` with a nested value. During the call, `segment` is appended to the reader's
-    /// current path.
+    /// Calls `read` to read a value that is nested in the current one. `segment` is the key or
+    /// index of the nested value, and is part of the reader's path during the call.
     fn step<'r, T>(
         &'r mut self,
         segment: Segment,
@@ -116,8 +117,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns the index of the value in `words`. Returns an error if the value is not one of these
-    /// strings.
+    /// Returns the index in `words` of this string value. Returns an error if the value is not one
+    /// of these strings.
     pub(super) fn one_of(self, words: &[&str]) -> Result<usize, Failure> {
         match self.node.get_ref() {
             DeValue::String(text) => {
@@ -130,8 +131,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         }
     }
 
-    /// Returns an error if the value is a table with a header such as `[name]`, because an array of
-    /// tables (`[[name]]`) is expected.
+    /// Returns an error if the value is a table with a header such as `[name]`. The caller expects
+    /// an array of tables, whose header is `[[name]]`.
     fn reject_header(&self) -> Result<(), Failure> {
         if self.node.get_ref().is_table()
             && let header = self.reader.source.sanitized(&self.node.span())
@@ -143,7 +144,8 @@ impl<'a, 't> Value<'_, 'a, 't> {
         Ok(())
     }
 
-    /// Returns the error message for an array of tables where a single table is expected.
+    /// Returns the error message for an array of tables that was found where a single table is
+    /// expected.
     fn instead_of_a_table(&self) -> String {
         let array = self.node.get_ref().as_array();
         let has_tables = array.is_some_and(|array| {
@@ -195,7 +197,8 @@ macro_rules! typed {
 impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
     type Error = Failure;
 
-    /// serde calls this method for target types that accept any value, such as `serde_json::Value`.
+    /// Deserializes a value of any type, for a target type that accepts any value, such as
+    /// `serde_json::Value`.
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.get_ref() {
             DeValue::Datetime(date) => {
