@@ -2,8 +2,8 @@
 
 use std::{collections::HashSet, fmt};
 
-/// A function that returns the value of an environment variable, or `None` if the variable is not
-/// set.
+/// A function that returns the value of the environment variable with the given name. Returns
+/// `None` if the variable is not set. Tests pass a closure with fixed variables.
 pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// A string from a configuration file whose `${VAR}` variables have been expanded.
@@ -14,18 +14,21 @@ pub(super) type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 pub(super) struct Text {
     pub(super) value: String,
     pub(super) written: String,
-    /// The values of all variables that occur in the string.
+    /// The values that replaced the `${VAR}` variables in the string, in the order of their
+    /// occurrence.
     pub(super) replaced: Vec<String>,
 }
 
 // === impl Text ===
 
 impl Text {
-    /// Replaces each `${VAR}` with the value of the environment variable `VAR`. Directly before a
-    /// `{`, the sequence `$$` is an escape for one literal `$`. Everywhere else, a `$` is literal.
+    /// Replaces each `${VAR}` in `written` with the value of the environment variable `VAR`.
+    /// Directly before a `{`, `$$` stands for one literal `$`: `$${VAR}` becomes `${VAR}`. Any
+    /// other `$` is literal.
     ///
-    /// Values are not expanded again if they contain `${…}`. Error messages never quote a value,
-    /// because it may be secret.
+    /// If a value contains `${…}` itself, it is not expanded again. Returns an error if a variable
+    /// is not set or its name is invalid. The error never quotes a value, because the value may be
+    /// secret.
     pub(super) fn expand(written: String, environment: Environment<'_>) -> Result<Self, String> {
         let mut value = String::with_capacity(written.len());
         let mut replaced = Vec::new();
@@ -78,7 +81,8 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Returns `true` if `name` is a valid name of an environment variable.
+/// Returns `true` if `name` is a valid name of an environment variable: 1 to 128 ASCII letters,
+/// digits and `_`, and the first character is not a digit.
 fn is_variable_name(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

@@ -11,17 +11,18 @@ use super::{
 };
 use crate::{adapter::Secrets, composite::Segment, expr::Variables};
 
-/// The key of the section in a configuration file.
+/// The name of the configuration section that defines variables, `[vars]`.
 pub(super) const SECTION: &str = "vars";
-/// The key of the value, in the table of a variable.
+/// The key of a variable's value, if the variable is defined by a table.
 const VALUE: &str = "value";
-/// The key that marks a variable as secret.
+/// The key that marks a variable as secret if it is `true`, in the table of the variable.
 const SECRET: &str = "secret";
 
-/// The minimum length of a secret, in characters. Shorter texts cannot be removed from logs.
+/// The minimum length of a secret, in characters. Shorter secrets are rejected, because they cannot
+/// be removed from logs.
 const MIN_SECRET: usize = 4;
 
-/// The variables of a file.
+/// The variables that the section `[vars]` of a configuration file defines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Vars {
     pub(super) variables: Variables,
@@ -29,7 +30,8 @@ pub(super) struct Vars {
     pub(super) secrets: Secrets,
 }
 
-/// Converts the section to variables. Errors are recorded in `reader`.
+/// Converts the section `[vars]` to variables. Reports invalid variables to `reader`, and omits
+/// them.
 pub(super) fn build(
     table: BTreeMap<String, Literal<Value>>,
     environment: Environment<'_>,
@@ -65,8 +67,9 @@ pub(super) fn build(
     Vars { variables, secrets: Secrets::new(secrets) }
 }
 
-/// Returns the value of a variable that is written as a table, and whether it is secret. Reports
-/// errors in the table, and then returns `None`.
+/// Reads a variable that is defined by a table, such as `{ value = "…", secret = true }`. Returns
+/// its value, and `true` if it is secret. If the table is invalid, reports the error and returns
+/// `None`.
 fn parts(
     mut table: Map<String, Value>,
     at: &[Segment],
@@ -94,7 +97,8 @@ fn parts(
     }
 }
 
-/// Replaces each `${VAR}` in the texts of a value by an environment variable.
+/// Replaces each `${VAR}` in the strings of a JSON value with the value of the environment variable
+/// `VAR`. Also replaces the variables in the strings of nested arrays and objects.
 fn expand(value: &mut Value, environment: Environment<'_>) -> Result<(), String> {
     match value {
         Value::String(text) => *text = Text::expand(std::mem::take(text), environment)?.value,

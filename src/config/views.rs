@@ -26,10 +26,10 @@ use super::{
 };
 use crate::composite::{CompositeTool, Segment};
 
-/// Maximum number of views.
+/// The maximum number of views in a configuration file.
 const MAX_VIEWS: usize = 100;
-/// Path segments with which the URL path of a view must not begin, because the program uses them
-/// for other purposes.
+/// Reserved first segments of URL paths. The path of a view must not begin with one of them,
+/// because the server uses these paths for its own endpoints.
 const RESERVED: [&str; 5] = ["mcp", "healthz", "readyz", "metrics", ".well-known"];
 
 /// A view, which offers the same backends at another path with different layers and composites.
@@ -83,10 +83,11 @@ pub struct ViewConfig {
     pub(super) layers: Layers,
 }
 
-/// Converts the `[[views]]` tables to configurations, and reports errors in the tables to `reader`.
-/// `sections` and `layers` are those of the file itself, from which the views inherit.
+/// Converts the `[[views]]` tables to view configurations. Reports errors in the tables to
+/// `reader`. Views inherit from `sections` and `layers`, which are those of the configuration file.
 ///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
+/// If this function has reported an error, the returned views may be incomplete. The caller must
+/// not use them then.
 pub(super) fn build(
     tables: Vec<ViewTable>,
     sections: &Sections,
@@ -163,8 +164,8 @@ fn check_scopes(
 // === impl ViewTable ===
 
 impl ViewTable {
-    /// Returns the effective sections of the view: its own sections, and those that it inherits
-    /// from the file.
+    /// Returns the sections that apply to the view: its own sections and, for each section that it
+    /// does not define, the section of the configuration file.
     fn over(self, file: &Sections, reader: &mut Reader<'_, '_>) -> Sections {
         let truncate = self.truncate.unwrap_or_else(|| file.truncate.clone());
         // Omits the store of full results if the view does not truncate results.
