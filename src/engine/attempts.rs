@@ -19,13 +19,14 @@ use crate::message::ToolResult;
 /// one of them is not retried, because every retry would fail in the same way.
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
-/// A pending tool call of a step or of a loop element, including all of its attempts.
+/// A pending tool call of a step or of a loop element. A call consists of one or more attempts,
+/// because a failed attempt may be retried.
 ///
-/// All times are durations since the start of the run.
+/// All times in this type are durations since the start of the run.
 pub(super) struct Attempts<'p> {
     pub(super) id: BranchId,
     pub(super) site: &'p CallSite,
-    /// The number of attempts that have begun.
+    /// The number of attempts that have started, including the current attempt.
     pub(super) count: u32,
     /// The time at which the current attempt started. While the call waits for a retry, the time at
     /// which the last attempt ended.
@@ -34,16 +35,16 @@ pub(super) struct Attempts<'p> {
     /// at which the next attempt starts.
     pub(super) due: Duration,
     phase: Phase,
-    /// The start of the first attempt.
+    /// The time at which the first attempt started.
     pub(super) begun: Duration,
-    /// The timeout of each attempt.
+    /// The maximum duration of each attempt.
     timeout: Duration,
     arguments: JsonObject,
     /// The user's answers to questions of the tool, which are sent with the next attempt. `None` if
     /// the tool has not asked questions.
     answered: Option<Box<Answered>>,
-    /// The retry policy of the step, and the error of the last attempt. `None` if the step has no
-    /// retry policy. Boxed because most steps have none.
+    /// The retry policy and the error of the last attempt. `None` if the call is not retried. Boxed
+    /// because most calls are not retried.
     retry: Option<Box<Retries>>,
 }
 
@@ -52,7 +53,7 @@ enum Phase {
     Calling,
     /// The last attempt failed, and the delay before the next attempt has not passed.
     Waiting,
-    /// The delay before the next attempt has passed, so that the attempt can start.
+    /// The delay before the next attempt has passed, but the attempt has not started yet.
     Due,
 }
 
@@ -94,15 +95,15 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Resumes a call whose last attempt ended because the tool asked questions. The next attempt
-    /// repeats the call with the user's answers. `begun` is the start of the first attempt, and
+    /// Creates a call that resumes after the tool has asked questions. Its next attempt repeats the
+    /// interrupted attempt, with the user's answers. `begun` is the start of the first attempt, and
     /// `attempts` is the number of attempts so far.
     pub(super) fn resumed(self, begun: Duration, attempts: u32, answered: Box<Answered>) -> Self {
         // The repeated attempt counts only once, and was already counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
     }
 
-    /// Starts the next attempt, and returns its input.
+    /// Starts the next attempt at the time `now`, and returns its input.
     #[inline]
     pub(super) fn begin(&mut self, now: Duration) -> AttemptInput {
         self.count += 1;
@@ -116,8 +117,9 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Schedules a retry after a failed attempt. Returns `false` if the call must not be retried:
-    /// it has no retry policy, no retries are left, or a retry would fail with the same error.
+    /// Schedules a retry after a failed attempt, and moves the error out of `failed`. Returns
+    /// `false` and schedules nothing if no retries are left, or if a retry would fail with the same
+    /// error.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
             // A retry would end with the same error.
@@ -151,12 +153,13 @@ impl<'p> Attempts<'p> {
         mem::replace(&mut self.phase, Phase::Due) != Phase::Due
     }
 
-    /// Returns `true` if the next attempt is due.
+    /// Returns `true` if the retry delay has passed and the next attempt has not started.
     pub(super) fn is_due(&self) -> bool {
         self.phase == Phase::Due
     }
 
-    /// Returns the error of a call that is still pending at the end of the run.
+    /// Returns the error of a call that has not ended when the run ends at the time `now`. If the
+    /// call waits for a retry, the message contains the error of the last attempt.
     pub(super) fn cut_off(&self, now: Duration) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(error) if self.is_waiting() => StepError::new(
@@ -167,8 +170,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the error of a call whose next retry a limit prevents. The error message combines
-    /// the reason `why` with the error of the last attempt.
+    /// Returns the error of a call that cannot be retried because of a limit. `why` is the error of
+    /// the limit. The message combines `why` with the error of the last attempt.
     pub(super) fn not_again(&self, why: StepError) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(last) => {
@@ -179,13 +182,15 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the error kind of the last attempt. Returns `None` if no attempt has failed.
+    /// Returns the kind of the last attempt's error, such as `timeout`. Returns `None` if no
+    /// attempt has failed.
     pub(super) fn failed_before(&self) -> Option<&'static str> {
         let error = self.retry.as_ref()?.error.as_ref()?;
         Some(error.kind.name())
     }
 
-    /// Returns the outcome of an attempt whose timeout has passed at the time `now`.
+    /// Returns the outcome of a call whose current attempt has timed out. `now` is the current
+    /// time.
     pub(super) fn late(&self, now: Duration) -> Outcome {
         Outcome::answered(self.begun, now, Err(no_answer(self.timeout)))
     }
@@ -194,7 +199,8 @@ impl<'p> Attempts<'p> {
 // === impl Retry ===
 
 impl Retry {
-    /// Returns a random delay before the next attempt of a call that has failed `attempts` times.
+    /// Returns a random delay before the next attempt. `attempts` is the number of attempts that
+    /// have failed.
     ///
     /// The delay is chosen at random between zero and [`longest_wait`](Self::longest_wait). This
     /// prevents calls that failed at the same time from being retried at the same time.
@@ -204,16 +210,15 @@ impl Retry {
         Duration::from_nanos(random.u64(0..=nanoseconds))
     }
 
-    /// Returns the maximum delay before the next attempt of a call that has failed `attempts`
-    /// times. It doubles with each attempt, up to the limit of the retry policy.
+    /// Returns the maximum delay before the next attempt, after `attempts` failed attempts. The
+    /// maximum doubles with each failed attempt, up to the `max_delay` of the retry policy.
     pub(super) fn longest_wait(self, attempts: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         self.delay.saturating_mul(doubled).min(self.max_delay)
     }
 }
 
-/// Returns the error of a call that timed out because no reply arrived within the duration
-/// `within`.
+/// Returns the error of a call that received no reply within the duration `within`.
 pub(super) fn no_answer(within: Duration) -> StepError {
     // Rounded, so that error messages do not show durations such as `4.999812s`: a step may start
     // some time after its run.
@@ -226,8 +231,9 @@ pub(super) fn no_answer(within: Duration) -> StepError {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Creates the outcome of a step that ended after its first attempt. `since` and `at` are the
-    /// start and the end, as durations since the start of the run.
+    /// Creates the outcome of a step from the result of its tool call, and sets the number of
+    /// attempts to 1. `since` and `at` are the start and the end, as durations since the start of
+    /// the run.
     #[inline]
     pub(super) fn answered(
         since: Duration,
@@ -245,8 +251,8 @@ impl Outcome {
         Self { result, ..Self::ended(since, at, status, error) }
     }
 
-    /// Creates the outcome of a step that ended without a tool result. `since` and `at` are the
-    /// start and the end, as durations since the start of the run.
+    /// Creates the outcome of a step that has no tool result, and sets the number of attempts to 1.
+    /// `since` and `at` are the start and the end, as durations since the start of the run.
     #[inline]
     pub(super) fn ended(
         since: Duration,
@@ -271,8 +277,8 @@ impl Outcome {
     }
 }
 
-/// Returns the error message of a tool that returned an error result: the texts in the result. If
-/// it contains no text, returns a message from its structured content.
+/// Returns an error message for the error result of a tool: the texts of the result or, if it has
+/// none, a message from its structured content.
 fn failure_text(result: &CallToolResult) -> String {
     let texts = step_output::texts(result);
     if !texts.trim().is_empty() {

@@ -18,24 +18,23 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// The time after which the first poll of a branch counts as long. The branches after it are then
-/// spawned as tasks, so that other threads can run them.
+/// The duration from which the first poll of a branch counts as long. On a multi-threaded runtime,
+/// the following branches are then spawned as tasks, so that other threads can poll them.
 pub(super) const LONG: Duration = Duration::from_micros(50);
-/// The number of upcoming calls of a tool that are spawned as tasks without a first poll, once the
-/// first poll of a call of this tool took longer than [`LONG`].
+/// The number of calls that are spawned as tasks after a call whose first poll took longer than
+/// [`LONG`]. Counted per call site.
 const CALLS_IN_TASKS: u8 = 32;
-/// The number of upcoming calls of a tool that are spawned as tasks without a first poll, once a
-/// call of this tool was pending after its first poll. The number doubles each time this happens
-/// again, and is reset when a call ends at its first poll.
+/// The initial number of calls that are spawned as tasks after a call that was pending after its
+/// first poll. The number doubles each time this happens again. It is reset when a call ends at its
+/// first poll. Counted per call site.
 const CALLS_AFTER_WAIT: u8 = 2;
 
-/// The running branches of a run.
+/// The running branches of a run. A branch is a running step or a running loop element.
 ///
-/// A branch is a running step or a running loop element. If a run never has two branches at the
-/// same time, its branches are polled in the task of the run. Otherwise, each branch is first
-/// polled once in the task of the run, and is spawned as a separate task if it is still pending.
-/// Polling first is faster for tools that end in less time than spawning a task takes. Panics are
-/// caught in both cases.
+/// If a run never has two branches at the same time, its branches are polled in the task of the
+/// run. Otherwise, each branch is first polled once in the task of the run, and is spawned as a
+/// separate task if it is still pending. Polling first is faster for tools that end in less time
+/// than spawning a task takes. Panics are caught in both cases.
 ///
 /// A branch that computes for a long time without yielding delays the branches after it. On a
 /// multi-threaded runtime, a first poll of more than 50 µs therefore makes the run spawn the
@@ -53,8 +52,8 @@ pub(super) struct Branches<T> {
     /// executor polls the run. `None` if the run needs no tasks, or if it was created outside a
     /// runtime.
     runtime: Option<Handle>,
-    /// Whether new branches are spawned as tasks without a first poll. This is set when the first
-    /// poll of a branch took longer than [`LONG`].
+    /// If `true`, new branches are spawned as tasks without a first poll in the task of the run.
+    /// Set on a multi-threaded runtime after the first poll of a branch took longer than [`LONG`].
     spawns: bool,
     /// The pending branches of the run. `None` until a branch is pending for the first time, which
     /// never happens in many runs whose tools are fast.
@@ -64,20 +63,20 @@ pub(super) struct Branches<T> {
 /// The pending branches of a run: branches whose first poll returned `Pending`, and new branches
 /// that have not been polled yet.
 struct Started<T> {
-    /// The tasks in which branches run. Created when the first task is spawned.
+    /// The tasks of the spawned branches. `None` until the first branch is spawned.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
-    /// The branches that are polled in the task of the run: new branches before their first poll
-    /// or, if the run never has parallel branches, its only branch.
+    /// The branches that are polled in the task of the run. These are new branches before their
+    /// first poll. If the run never has parallel branches, this is its only branch.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
-    /// The branches that ended in the task of the run, but that [`poll_next`](Branches::poll_next)
-    /// has not returned yet.
+    /// The branches that have ended in the task of the run, with their results.
+    /// [`poll_next`](Branches::poll_next) returns and removes them.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
-    /// The step of the last branch whose first poll took longer than [`LONG`]. Reset to `None` when
-    /// the value is read.
+    /// The step of the last branch whose first poll took longer than [`LONG`]. `None` if no first
+    /// poll took that long since this field was last read.
     long: Option<usize>,
-    /// Whether polling was interrupted after a first poll that took longer than [`LONG`], so that
-    /// some new branches have not been polled yet.
+    /// If `true`, polling was interrupted after a first poll that took longer than [`LONG`]. Some
+    /// new branches have then not been polled yet.
     is_interrupted: bool,
 }
 
@@ -86,14 +85,15 @@ struct Started<T> {
 /// `Pending`, because polling the next calls first would only delay other branches.
 #[derive(Debug)]
 pub(crate) struct SpawnHint {
-    /// The number of upcoming calls that are spawned as tasks without a first poll.
+    /// The number of calls that are spawned without a first poll from now on. Zero if the next call
+    /// is polled first.
     left: AtomicU8,
-    /// The number of calls that will be spawned without a first poll if another call is pending
-    /// after its first poll.
+    /// The value that `left` gets when the next call is pending after its first poll.
     after_wait: AtomicU8,
 }
 
-/// The ID of a branch within a run: the index of its step and, in a loop, the index of its element.
+/// The ID of a branch within a run. It consists of the index of the step and, in a loop, the index
+/// of the loop element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
@@ -101,17 +101,17 @@ pub(crate) struct BranchId {
     pub(crate) element: usize,
 }
 
-/// The way in which the branches of a run are polled.
+/// Where and in which order the branches of a run are polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// Polls branches only in the task of the run. Used if the run never has two branches at the
+    /// Polls all branches in the task of the run. Used if the run never has two branches at the
     /// same time.
     Here,
     /// Polls each branch once in the task of the run, and spawns it as a separate task if it is
     /// still pending. Used on a single-threaded runtime.
     HereFirst,
-    /// Like [`HereFirst`](Self::HereFirst), but can also spawn branches without a first poll. Used
-    /// on a multi-threaded runtime.
+    /// Like [`HereFirst`](Self::HereFirst), but spawns a branch without a first poll if first polls
+    /// are likely to take long. Used on a multi-threaded runtime.
     HereFirstOfThreads,
 }
 
@@ -128,8 +128,8 @@ pub(super) enum Lost {
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
-    /// Creates an empty set of branches. `alone` is `true` if the run never has two branches at the
-    /// same time.
+    /// Creates an empty set of branches. If `alone` is `true`, the run never has two branches at
+    /// the same time, and no tasks are spawned.
     pub(super) fn new(alone: bool) -> Self {
         let runtime = if alone { None } else { Handle::try_current().ok() };
         let place = match runtime.as_ref().map(Handle::runtime_flavor) {
@@ -140,22 +140,22 @@ impl<T: Send + 'static> Branches<T> {
         Self { place, runtime, spawns: false, started: None }
     }
 
-    /// Returns `true` if a new branch can be polled immediately. Returns `false` if earlier
-    /// branches still wait for their first poll, or if the branch must be spawned as a task because
-    /// of its `hint` or because an earlier poll took long.
+    /// Returns `true` if the caller can poll a new branch immediately, in the task of the run.
+    /// Returns `false` if earlier branches still wait for their first poll, or if the branch must
+    /// be spawned as a task because of its `hint` or an earlier long poll.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.started.as_ref().is_none_or(|started| started.here.is_empty()) && !in_task
     }
 
-    /// Records that the first poll of a branch took long. Returns `true` if all later branches are
-    /// spawned as tasks, so that other threads can run them.
+    /// Records that the first poll of a branch took longer than [`LONG`]. Returns `true` if all
+    /// later branches are spawned as tasks, so that other threads can run them.
     pub(super) fn note_long(&mut self) -> bool {
         self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
-    /// Adds a branch that has already been polled once and is still pending.
+    /// Adds a branch that the caller has already polled once and that is still pending.
     pub(super) fn resume(
         &mut self,
         id: BranchId,
@@ -197,21 +197,21 @@ impl<T: Send + 'static> Branches<T> {
         started.spawn(self.runtime.as_ref(), id, branch);
     }
 
-    /// Returns the step of the last branch whose first poll took long, and then forgets it. Returns
-    /// `None` if no first poll took long since the previous call of this method.
+    /// Returns the step of the last branch whose first poll took longer than [`LONG`], and resets
+    /// it. Returns `None` if there was no such branch since the previous call of this method.
     pub(super) fn took_long(&mut self) -> Option<usize> {
         self.started.as_mut()?.long.take()
     }
 
-    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll, and new branches
-    /// still wait for their first poll. Returns `false` as long as `poll_next` can return branches
-    /// that have already ended.
+    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll and has no ended
+    /// branch to return, so that new branches still wait for their first poll.
     pub(super) fn is_interrupted(&self) -> bool {
         let started = self.started.as_ref();
         started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())
     }
 
-    /// Aborts a branch. [`poll_next`](Self::poll_next) then never returns this branch.
+    /// Aborts and removes a branch. [`poll_next`](Self::poll_next) never returns it afterwards,
+    /// even if it had already ended.
     pub(super) fn abort(&mut self, id: BranchId) {
         let Some(started) = &mut self.started else { return };
         if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
@@ -221,7 +221,8 @@ impl<T: Send + 'static> Branches<T> {
         started.ended.retain(|(other, _)| *other != id);
     }
 
-    /// Returns the next branch that has ended. Stays pending if the run has no branches.
+    /// Returns the ID and the result of the next branch that has ended. Returns `Pending` if no
+    /// branch has ended, or if there are no branches.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         let Some(started) = &mut self.started else { return Poll::Pending };
         if self.place == Executor::Here
@@ -331,7 +332,8 @@ impl<T> Default for Started<T> {
     }
 }
 
-/// Wraps the future of a branch so that a panic becomes the error [`Lost::Panicked`].
+/// Wraps the future of a branch. If the branch panics, the returned future resolves to
+/// [`Lost::Panicked`].
 fn caught<T>(
     branch: impl Future<Output = T> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, Lost>> {
@@ -342,19 +344,22 @@ fn caught<T>(
 // === impl SpawnHint ===
 
 impl SpawnHint {
-    /// Records that the first poll of a tool call took long.
+    /// Records that the first poll of a call took longer than [`LONG`]. The next calls are then
+    /// spawned as tasks.
     pub(super) fn note_long(&self) {
         self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
     }
 
-    /// Records that a tool call was pending after its first poll.
+    /// Records that a call was pending after its first poll. The next calls are then spawned as
+    /// tasks.
     pub(super) fn note_wait(&self) {
         let calls = self.after_wait.load(Ordering::Relaxed);
         self.left.store(calls, Ordering::Relaxed);
         self.after_wait.store((2 * calls).min(CALLS_IN_TASKS), Ordering::Relaxed);
     }
 
-    /// Records that a call ended at its first poll.
+    /// Records that a call ended at its first poll. Resets the number of calls that are spawned
+    /// after the next pending call.
     pub(super) fn note_end(&self) {
         // Most tools always end at their first poll. Avoiding the store keeps the cache line valid
         // for other threads.
@@ -367,8 +372,8 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if the next call must be spawned as a task without a first poll, and reduces
-    /// the number of such calls by one.
+    /// Returns `true` if the next call must be spawned as a task without a first poll. Also
+    /// decrements the number of such calls.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {

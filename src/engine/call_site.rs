@@ -7,48 +7,52 @@ use rmcp::model::JsonObject;
 use super::branches::SpawnHint;
 use crate::expr::{Expression, Use};
 
-/// A place in a plan where a tool is called.
+/// A tool call in the definition of a composite. A run makes this call once or, in a loop, once per
+/// element.
 #[derive(Debug)]
 pub(crate) struct CallSite {
     /// The index of this call site in the plan's list of call sites.
     pub(crate) site: usize,
-    /// The tool to call.
+    /// The name of the tool to call.
     pub(crate) tool: Arc<str>,
-    /// The arguments of the call.
+    /// The source of the arguments of the call.
     pub(crate) arguments: Arguments,
-    /// The format in which a tool result that consists only of text is parsed.
+    /// The format in which the text of a tool result is parsed. The parsed value becomes the step's
+    /// output. `None` if the text is not parsed.
     pub(crate) parse: Option<Parse>,
-    /// Whether the arguments contain secret variables.
+    /// If `true`, the arguments contain secret variables, which must be hidden from observers.
     pub(crate) has_secrets: bool,
     /// Decides whether the next calls at this site are spawned as Tokio tasks immediately, or first
     /// polled once in the task of the run.
     pub(crate) hint: SpawnHint,
 }
 
-/// The arguments of a call.
+/// The source of the arguments of a tool call.
 #[derive(Clone, Debug)]
 pub(crate) enum Arguments {
-    /// The input of the run.
+    /// The arguments are the input of the run, unchanged.
     Input,
-    /// The arguments are a JSON object that is built from data of the run, such as the outputs of
-    /// other steps.
+    /// The arguments are built by an expression that evaluates to a JSON object. The expression can
+    /// read data of the run, such as the outputs of other steps.
     Mapped(Expression),
 }
 
-/// The format of a text that is parsed.
+/// The format in which the text of a tool result is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parse {
-    /// JSON. Several texts become an array.
+    /// JSON. If several text blocks contain one JSON text each, the output is an array of their
+    /// values.
     Json,
-    /// Comma-separated values, which become an array of objects.
+    /// Comma-separated values with a header line. The output is an array with one object per
+    /// further line.
     Csv,
 }
 
 // === impl CallSite ===
 
 impl CallSite {
-    /// Returns a copy of the evaluated arguments in which secret variables are hidden. Returns
-    /// `None` if the arguments contain none.
+    /// Returns a copy of the evaluated arguments in which the values of secret variables are
+    /// hidden. Returns `None` if no part of the arguments comes from a secret variable.
     pub(super) fn without_secrets(&self, arguments: &JsonObject) -> Option<JsonObject> {
         match &self.arguments {
             Arguments::Mapped(expression) if self.has_secrets => {

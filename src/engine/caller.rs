@@ -16,9 +16,10 @@ use super::{
 };
 use crate::message::{Context, ToolResult, client::Abilities, content_size};
 
-/// Makes tool calls for a run. This trait is the only connection from the engine to services.
+/// Makes the tool calls of a run. The engine reaches backends and other composites only through
+/// this trait.
 ///
-/// Implemented for closures that accept a [`Call`] and return a future of the tool's reply.
+/// Implemented for closures that take a [`Call`] and return a future of the tool's reply.
 pub(crate) trait Caller: Send {
     /// Prepares the evaluated arguments of a tool call, for example by coercing them to the tool's
     /// input schema. Called once per call, and not again before retries.
@@ -46,14 +47,14 @@ pub(crate) trait Caller: Send {
         false
     }
 
-    /// Returns the kinds of questions that tools may ask the client. By default, they are read from
-    /// `context`, the context of the run.
+    /// Returns the kinds of questions that tools may ask the client. The default implementation
+    /// reads them from `context`, the context of the run.
     fn abilities(&self, context: &Context) -> Abilities {
         context.abilities()
     }
 
-    /// Returns the steps that are known to ask the user a question, either directly or in a nested
-    /// run. Steps whose failure does not fail the run are not included.
+    /// Returns the steps that are known to ask the user a question, directly or in a nested run.
+    /// Excludes steps whose failure does not fail the run.
     fn asking(&self) -> StepSet {
         StepSet::default()
     }
@@ -63,9 +64,9 @@ pub(crate) trait Caller: Send {
 
     /// Starts a tool call and polls it once.
     ///
-    /// Most calls to tools in the same process end at this first poll. Such calls need no clone of
-    /// the scope, because it is passed by reference. The context is large, so it is passed as a
-    /// separate parameter to avoid moving it into a [`Call`].
+    /// Most calls to tools in the same process end at this first poll. Such calls do not clone
+    /// `scope`, because it is passed by reference. The context is a separate parameter, because it
+    /// is large and moving it into a [`Call`] would be slow.
     fn call_here(
         &mut self,
         site: &CallSite,
@@ -87,8 +88,8 @@ pub(crate) trait Caller: Send {
 /// The state of a tool call after its first poll.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The call is pending. The caller must poll it again, because the first poll registered no
-    /// waker.
+    /// The tool has not replied yet. The caller must poll the future again, because the first poll
+    /// registered no waker.
     Waits(BoxFuture<'static, Called>),
 }
 
@@ -99,27 +100,28 @@ pub(crate) type Called = Result<ToolReply, StepError>;
 /// The reply of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolReply {
-    /// A tool result, which may be an error result (`isError`).
+    /// The tool returned a result, which may be an error result (`isError`).
     Result(ToolResult),
-    /// The tool asks questions. It returns a result only after the client has answered them.
+    /// The tool asks the client questions. After the client has answered them, the tool must be
+    /// called again with the answers.
     Asks(Box<Questions>),
 }
 
-/// A tool call that a plan makes.
+/// A tool call that a run makes.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// The index of the call site in the plan.
+    /// The index of the call site in the plan's list of call sites.
     pub(crate) site: usize,
-    /// The name of the tool in the plan.
+    /// The name of the tool, as the definition of the composite writes it.
     pub(crate) tool: Arc<str>,
-    /// The arguments, evaluated and prepared.
+    /// The arguments of the call, after [`Caller::prepare`].
     pub(crate) arguments: JsonObject,
-    /// The request context of the branch that makes the call.
+    /// The request context of the step or loop element that makes the call.
     pub(crate) context: Context,
     /// The deadline, limits and observers of the nested run, if the tool is a composite.
     pub(crate) scope: Scope,
-    /// The client's answers to the questions in the tool's previous reply. `None` if the tool has
-    /// not asked questions.
+    /// The client's answers to the questions that the tool asked in its previous reply. `None` if
+    /// the tool has not asked questions.
     pub(crate) answered: Option<Box<Answered>>,
 }
 
@@ -143,12 +145,12 @@ impl From<CallToolResult> for ToolReply {
 // === impl Scope ===
 
 impl Scope {
-    /// Counts the size of a tool reply toward the limits of the run, so that a run cannot collect
-    /// too much data.
+    /// Adds the size of a tool's reply to the total size of the run's tool results, which is
+    /// limited.
     ///
     /// # Errors
     ///
-    /// Returns an error if the run would exceed a limit with this reply.
+    /// Returns an error if the reply would exceed the limit of this run or of an outer run.
     pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
         let bytes = match answer {
             Ok(ToolReply::Result(result)) => content_size::of_result(result),

@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, Root};
 
-/// The data that expressions in a loop can read: the state of the run, and the current loop
-/// element.
+/// The data that expressions inside a loop can read: the current loop element, in addition to the
+/// state of the run.
 struct Element<'a> {
     state: &'a RunState,
     item: Option<&'a Value>,
@@ -22,7 +22,8 @@ struct Element<'a> {
 // === impl RunState ===
 
 impl RunState {
-    /// Evaluates an expression by calling `evaluate` with the data of the run.
+    /// Calls `evaluate` with the data that expressions of the run can read. Converts an error or a
+    /// panic of `evaluate` to a [`StepError`].
     pub(crate) fn evaluate<R, E: fmt::Display>(
         &self,
         evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
@@ -30,9 +31,9 @@ impl RunState {
         caught(|| evaluate(self))
     }
 
-    /// Evaluates an expression in a loop by calling `evaluate` with the data of the run and the
-    /// current loop element. `index` is the index of the element, and `item` is its value. `item`
-    /// is `None` if the element has no value.
+    /// Calls `evaluate` with the data that expressions inside a loop can read. `index` is the index
+    /// of the current loop element, and `item` is its value. `item` is `None` if the element has no
+    /// value. Converts an error or a panic to a [`StepError`].
     pub(super) fn evaluate_at<R, E: fmt::Display>(
         &self,
         item: Option<&Value>,

@@ -12,13 +12,14 @@ use crate::{
     schema::InputSchema,
 };
 
-/// The maximum size of the JSON Schema of a form, in bytes.
+/// The maximum size of the JSON Schema of a question's form, in bytes.
 pub(crate) const MAX_FORM_BYTES: usize = 64 * 1024;
 
-/// Checks the evaluated choices and defaults of a form, and prepares them for the client.
+/// Checks the choices and the default values in the evaluated schema of a form, and prepares them
+/// for the client.
 ///
-/// Removes repeated choices, and defaults that are null. Converts defaults to the type of their
-/// property if that is unambiguous.
+/// Removes repeated choices and null defaults. Converts each other default to the type of its
+/// property if the conversion is unambiguous.
 ///
 /// # Errors
 ///
@@ -91,8 +92,8 @@ fn complete_default(property: &mut JsonObject) -> Result<(), String> {
 // === impl Question ===
 
 impl Question {
-    /// Returns the schema of the form as it was sent to the client. `None` if the question has no
-    /// form.
+    /// Returns the schema of the form that was sent to the client. Returns `None` if the question
+    /// has no form.
     pub(super) fn schema(&self) -> Option<InputSchema> {
         let InputRequest::Elicitation(request) = &self.request else { return None };
         let ElicitRequestParams::FormElicitationParams { requested_schema, .. } = &request.params

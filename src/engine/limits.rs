@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A duration that no run reaches: 100 years.
+/// The duration that replaces a timeout whose end cannot be represented: 100 years.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The default maximum number of tool calls that one call of a composite makes.
+/// The default maximum number of tool calls in one call of a composite, including the calls of
+/// nested runs.
 const MAX_RUN_CALLS: usize = 10_000;
 /// The default maximum total size of the tool results in one call of a composite, in bytes.
 const MAX_RUN_RESULT_BYTES: usize = 4 << 20;
-/// The default maximum number of rounds of questions in one call of a composite.
+/// The default maximum number of rounds in which one call of a composite asks the user questions.
 const MAX_ROUNDS: usize = 10;
-/// The default interval after which a run without progress sends the client a heartbeat: a progress
-/// notification that keeps the request from timing out.
+/// The default interval between heartbeats. A heartbeat is a progress notification that a run
+/// without progress sends, so that the client's request does not time out.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The limits on the resources that one call of a composite tool may use: the number of tool calls,
@@ -36,11 +37,11 @@ pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + A_LIFETIME)
 }
 
-/// The limits that the definition of a composite sets for each of its runs, such as `max_calls`.
-/// Tool calls in nested runs count toward these limits too.
+/// The limits that a composite sets for each of its runs, such as `max_calls`. The tool calls of
+/// nested runs count toward these limits too. Unset limits are `None`.
 ///
-/// A run that reaches one of these limits ends. A limit of [`CallLimits`], in contrast, fails only
-/// the step that would exceed it.
+/// A run ends when it reaches one of these limits. A limit of [`CallLimits`], in contrast, only
+/// fails the step that would exceed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     pub(crate) max_calls: Option<usize>,
@@ -91,13 +92,13 @@ impl Default for CallLimits {
 }
 
 impl CallLimits {
-    /// Returns the maximum total size of the tool results of a run: the limit of the whole call, or
-    /// the limit of this run in `own` if it is lower.
+    /// Returns the maximum total size of a run's tool results, in bytes: the lower one of the limit
+    /// on the whole call and of the run's own limit in `own`.
     pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
         own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
     }
 
-    /// Returns an error if `rounds` exceeds the maximum number of rounds of questions to the user.
+    /// Returns an error if `rounds` is greater than the maximum number of rounds of questions.
     pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
         let max = self.max_rounds;
         if rounds <= max {

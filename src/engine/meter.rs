@@ -13,8 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
-/// A limit of a run that was reached, so that the run ends. Steps and loop elements that have not
-/// started are then skipped.
+/// A limit that has ended a run. Steps and loop elements that have not started by then are skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
@@ -28,7 +27,7 @@ pub(crate) struct Reached {
 /// run.
 pub(super) type LimitName = Option<&'static str>;
 
-/// The kinds of limits that can end a run.
+/// The limits that can end a run when it reaches them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Setting {
@@ -37,20 +36,21 @@ pub(crate) enum Setting {
     Cost,
 }
 
-/// Counts the tool calls of a composite call and the size of their results. One meter counts all of
-/// them. Each run with its own limits has an additional meter.
+/// Counts tool calls and the size of their results, and enforces limits on them. The outermost
+/// meter counts everything in one call of a composite. Each run with its own limits has an
+/// additional meter inside it.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     pub(super) calls: AtomicUsize,
     pub(super) result_bytes: AtomicUsize,
-    /// The memory of the JSON values that were parsed from text results, in bytes. Counted only in
-    /// the outermost meter, which belongs to the whole composite call.
+    /// The estimated memory of all JSON values that were parsed from text results, in bytes.
+    /// Counted only in the outermost meter.
     pub(super) parsed_bytes: AtomicUsize,
-    /// A lock that is held while an amount is added to a meter and to its outer meters. If one of
-    /// the meters rejects the amount, no other thread can see that it was already added to others.
-    /// All nested meters share the lock of the outermost meter.
+    /// A lock that is held while an amount is added to a meter and to its outer meters. It makes
+    /// these additions atomic: if one of the meters rejects the amount, no other thread sees the
+    /// amount in the others. All nested meters share the lock of the outermost meter.
     pub(super) counting: Mutex<()>,
     /// The run that ends when a limit of this meter is reached. If `None`, reaching a limit fails
     /// only the tool call that would exceed it.
@@ -58,18 +58,19 @@ pub(super) struct Meter {
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// A run that ends when it reaches one of the limits of its meter.
+/// A run that ends when it reaches a limit of its own.
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// The maximum cost of the run, and the account to which the costs of its tool calls are
-    /// charged. `None` if the cost is unlimited.
+    /// The maximum cost of the run, and the account that counts the costs of its tool calls. `None`
+    /// if the cost is unlimited.
     pub(super) cost: Option<(u64, Arc<Account>)>,
     /// The first limit that the run reached. It is reported as the reason why the run ended.
     pub(super) reached: OnceLock<Setting>,
 }
 
-/// The quantities that a meter counts itself. Costs are counted by an [`Account`] instead.
+/// The quantities that a [`Meter`] counts. Costs are not among them, because an [`Account`] counts
+/// them.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Calls,
@@ -84,7 +85,7 @@ fn deserialize_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<st
     String::deserialize(deserializer).map(Into::into)
 }
 
-/// Returns the sum of `used` and `amount`. Returns `None` if the sum exceeds `max`.
+/// Returns `used + amount`. Returns `None` if the sum is greater than `max`.
 fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
     used.checked_add(amount).filter(|&sum| sum <= max)
 }
@@ -92,8 +93,8 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 // === impl Reached ===
 
 impl Reached {
-    /// Returns a message that names the limit, for the result of the run named `to`. If the limit
-    /// belongs to a different run, the message also names that run.
+    /// Returns a message that names the limit. The message is part of the result of the run named
+    /// `to`. If the limit belongs to a different run, the message also names that run.
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
@@ -104,8 +105,8 @@ impl Reached {
         }
     }
 
-    /// Returns the error of a step or tool call that this limit rejects. The step or call belongs
-    /// to the run named `to`.
+    /// Returns the error of a step or tool call that was rejected because of this limit. `to` is
+    /// the name of the run to which the step or call belongs.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
         StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
@@ -133,7 +134,7 @@ impl Meter {
     }
 
     /// Returns `true` if reaching a limit of this meter or of an outer meter can end a run. Returns
-    /// `false` if limits fail only single tool calls.
+    /// `false` if exceeding a limit only fails single tool calls.
     pub(super) const fn can_end_runs(&self) -> bool {
         self.run.is_some() || self.outer.is_some()
     }
@@ -142,9 +143,8 @@ impl Meter {
         self.chain().last().unwrap_or(self)
     }
 
-    /// Adds an amount to this meter and to all outer meters. If this would exceed a limit of one of
-    /// them, adds nothing, marks the limit as reached, and returns the meter with this limit as the
-    /// error.
+    /// Adds an amount to this meter and to all outer meters. If this would exceed a limit, adds
+    /// nothing, marks the limit as reached, and returns the meter that has this limit as the error.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         // Most calls belong to a run without limits of its own, and need no lock.
         if self.outer.is_none() {
@@ -154,8 +154,7 @@ impl Meter {
         }
     }
 
-    /// Adds an amount to this meter and to all outer meters, like [`count`](Self::count). Called
-    /// only if an outer meter exists.
+    /// Implements [`count`](Self::count) for a meter that has an outer meter.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +174,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Adds an amount only to this meter, and not to its outer meters.
+    /// Adds an amount to this meter, but not to its outer meters.
     fn count_here(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let (used, max) = self.counter(counter);
         let add = |used| sum(used, amount, max);
@@ -201,8 +200,8 @@ impl Meter {
         }
     }
 
-    /// Returns the limit of this meter that was reached and ends the run. Returns `None` if no
-    /// limit was reached, or if reaching a limit fails only single tool calls.
+    /// Returns the limit of this meter that has ended the run. Returns `None` if no limit was
+    /// reached, or if exceeding a limit only fails single tool calls.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
@@ -216,8 +215,8 @@ impl Meter {
         Some(Reached { setting, limit, of: run.name.clone() })
     }
 
-    /// Returns a limit of this meter that is used up, so that no further tool call may start.
-    /// Returns `None` if every limit has room for another call.
+    /// Returns a limit of this meter that allows no further tool call. Returns `None` if every
+    /// limit allows another call.
     pub(super) fn used_up(&self) -> Option<Setting> {
         let is_used_up = |counter: &Counter| {
             let (used, max) = self.counter(*counter);

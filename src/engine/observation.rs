@@ -25,21 +25,22 @@ use crate::{
     spans::{self, End},
 };
 
-/// The observation of a run. Reports the run's events to observers, and records its tracing spans
-/// and metrics.
+/// Observes a run: sends the run's events to the observers, and records its tracing spans and
+/// metrics.
 ///
 /// If an `Observation` is dropped before the run has ended, it reports the run as dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
     phase: Phase,
-    /// Whether the run is about to end, so that no further step starts.
+    /// If `true`, the run is about to end, and no further step starts. Steps that have not started
+    /// are reported as skipped for this reason.
     is_ending: bool,
-    /// Whether the tracing spans contain the results of tools.
+    /// If `true`, the tracing spans contain the results of tools.
     traces_contents: bool,
 }
 
-/// The observers of a run, and the data about the run that events and metrics contain.
+/// The observers of a run, and the data about the run that its events and metrics contain.
 struct ObservedRun {
     observers: Observers,
     run: RunId,
@@ -48,45 +49,45 @@ struct ObservedRun {
     /// The branch of the outer run that called this run. `None` if the run is not nested, or if its
     /// outer run is not observed.
     place: Option<Arc<BranchPlace>>,
-    /// The view in which the run was called.
+    /// The view in which the run was called. A view offers the server's tools at a separate URL
+    /// path.
     view: Option<Arc<str>>,
     begun: Instant,
     span: Span,
-    /// Whether metrics of the run are recorded.
+    /// If `true`, the metrics of the run are recorded.
     metrics: bool,
-    /// The branches that have started but not ended.
+    /// The steps and loop elements that have started but not ended.
     open: Vec<Open>,
 }
 
-/// The observation of a run that waits, in the memory of this process, until its questions are
-/// answered.
+/// The observation of a suspended run whose state is in the memory of this process. The run waits
+/// until the user has answered its questions.
 ///
-/// Clones share the same suspended run. Dropping the last clone reports the run to observers as
-/// dropped, unless [`release`](Self::release) was called before.
+/// Clones share the same suspended run. When the last clone is dropped, the run is reported to
+/// observers as dropped, unless [`release`](Self::release) was called before.
 #[derive(Clone, Default)]
 pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
 
-/// A suspended run, and the duration for which it was active before the suspension. `None` after
-/// the run was released.
+/// A suspended run, and the time for which it ran before the suspension. `None` if the run was
+/// released.
 struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
 
-/// A branch that has started but not ended.
+/// A step or loop element that has started but not ended.
 struct Open {
     place: BranchPlace,
     /// The time at which the branch started, as a duration since the start of the run.
     started: Duration,
     /// The number of tool calls that the branch has made so far.
     attempts: u32,
-    /// The tool call to a server that the branch is making. `None` if the branch is not calling a
-    /// server.
+    /// The pending call of the branch to a tool of a server. `None` if no such call is pending.
     call: Option<OpenCall>,
-    /// A flag that is `true` if a cache provided the result of the branch's last call to a server.
-    /// `None` before the first call.
+    /// A flag that the cache sets if it returned a cached result for the branch's last call to a
+    /// server. `None` before the first call.
     cached: Option<Arc<AtomicBool>>,
 }
 
-/// A pending tool call to a server. Dropping this value before the call has ended reports the call
-/// as cancelled.
+/// A pending call to a tool of a server. If this value is dropped before the call has ended, the
+/// call is reported as cancelled.
 struct OpenCall {
     tool: Arc<str>,
     begun: Instant,
@@ -96,7 +97,7 @@ struct OpenCall {
     has_ended: bool,
 }
 
-/// Identifies a branch of a run: by its step and, if the step is a loop, by the index of the loop
+/// The place of a branch in a run: the step and, if the step is a loop, the index of the loop
 /// element.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BranchPlace {
@@ -118,11 +119,11 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// Creates the observation of a run. If the run resumes, `known_by` is the ID that observers
-    /// already know. If the run is nested, `place` is the branch of the outer run that called it.
+    /// Creates the observation of a run. `known_by` is the run's ID in earlier events if the run
+    /// resumes, or otherwise `None`. `place` is the branch of the outer run that calls this run, or
+    /// `None` if the run is not nested.
     ///
-    /// Returns `None` if there is nothing to report, because the run has no observers and its
-    /// metrics are not recorded.
+    /// Returns `None` if the run has no observers and its metrics are not recorded.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
@@ -157,15 +158,15 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
-    /// Adds a branch of a run that resumes. The branch started before the run was suspended, and
-    /// waits for the user to answer.
+    /// Adds a branch that started before the run was suspended and that still waits for the user's
+    /// answers. Called when the run resumes.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.phase = Phase::Before { was_put_away: true };
         let (step, element) = self.element(id);
         self.push(self.place(step, element), started_ms, attempts);
     }
 
-    /// Adds a loop of a run that resumes. The loop started before the run was suspended.
+    /// Adds a loop that started before the run was suspended. Called when the run resumes.
     pub(super) fn resume_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
         self.push(self.place(step, None), started_ms, attempts);
     }
@@ -175,13 +176,14 @@ impl<'p> Observation<'p> {
         self.observed.open.push(Open { place, started, attempts, call: None, cached: None });
     }
 
-    /// Returns the tracing span of the run. The span is disabled if no `tracing` subscriber is
-    /// interested in it.
+    /// Returns the tracing span of the run. The span is disabled if no `tracing` subscriber has
+    /// enabled it.
     pub(super) const fn span(&self) -> &Span {
         &self.observed.span
     }
 
-    /// Reports that the run starts or resumes.
+    /// Reports that the run has started or, after a suspension, resumed. Does nothing if this was
+    /// already reported.
     pub(super) fn begin(&mut self, arguments: Option<&JsonObject>) {
         let Phase::Before { was_put_away } = mem::replace(&mut self.phase, Phase::Running) else {
             return;
@@ -189,14 +191,14 @@ impl<'p> Observation<'p> {
         self.notify(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
-    /// Reports that a loop or a question has started. For a step that calls a tool,
-    /// [`attempt`](Self::attempt) reports the start instead.
+    /// Reports that a loop or a step that asks a question has started. For a step that calls a
+    /// tool, [`attempt`](Self::attempt) reports the start instead.
     pub(super) fn begin_step(&mut self, step: usize) {
         self.open(step, None);
     }
 
     /// Reports that a branch starts an attempt to call its tool. Before the first attempt, also
-    /// reports that the branch has started.
+    /// reports the start of the branch. Returns the place of the branch.
     pub(super) fn attempt(
         &mut self,
         id: BranchId,
@@ -215,8 +217,8 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Records that a branch calls a tool of a server, as opposed to a nested run. Returns the
-    /// tracing span of this call.
+    /// Records that a branch calls a tool of a server. Not used for a nested run. Returns the
+    /// tracing span of the call.
     pub(super) fn call(
         &mut self,
         place: &BranchPlace,
@@ -233,8 +235,8 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// Returns a flag that the cache sets if it provides the result of a branch's next call to a
-    /// server. Returns `None` in builds without the cache.
+    /// Returns a new flag for the next call of a branch to a server. The cache sets the flag if it
+    /// returns a cached result for the call. Returns `None` in builds without the cache.
     pub(super) fn cached(&mut self, place: &BranchPlace) -> Option<Arc<AtomicBool>> {
         if cfg!(not(feature = "cache")) {
             return None;
@@ -243,8 +245,8 @@ impl<'p> Observation<'p> {
         Some(open.cached.insert(Arc::default()).clone())
     }
 
-    /// Ends the tracing span of a branch's tool call to a server. Does nothing if the branch is not
-    /// calling a server.
+    /// Ends the tracing span of a branch's call to a server. Does nothing if no such call is
+    /// pending.
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome) {
         let Some(call) = self.take_call(id) else { return };
         if self.traces_contents
@@ -255,7 +257,7 @@ impl<'p> Observation<'p> {
         call.end(&outcome.end());
     }
 
-    /// Reports that a branch waits for the user to answer its questions.
+    /// Reports that a branch waits until the user has answered questions of its step or tool.
     pub(super) fn wait(&mut self, id: BranchId) {
         if let Some(call) = self.take_call(id) {
             call.end(&End::SUSPENDED);
@@ -265,7 +267,8 @@ impl<'p> Observation<'p> {
         self.notify(What::BranchWaiting { branch: place.branch() });
     }
 
-    /// Reports that a step has ended.
+    /// Reports that a step has ended or was skipped. `limit` is the limit that has ended the run,
+    /// if any.
     pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName) {
         // Elements of the loop that are still running were aborted.
         let id = &self.plan.steps()[step].id;
@@ -276,32 +279,33 @@ impl<'p> Observation<'p> {
         self.end(step, None, outcome, limit);
     }
 
-    /// Reports that an element of a loop has ended.
+    /// Reports that a loop element has ended. `limit` is the limit that has ended the run, if any.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: LimitName) {
         self.end(id.step, Some(id.element), outcome, limit);
     }
 
-    /// Reports that a loop element is skipped.
+    /// Reports that a loop element was skipped. `limit` is the limit that has ended the run, if
+    /// any.
     pub(super) fn skip_element(&self, id: BranchId, limit: LimitName) {
         let place = self.place(id.step, Some(id.element));
         let reason = self.reason(limit);
         self.notify(What::BranchSkipped { branch: place.branch(), reason });
     }
 
-    /// Records that the run is about to end. Steps that have not started are then reported as
-    /// skipped because of the end.
+    /// Records that the run is about to end. From then on, steps that have not started are reported
+    /// as skipped because the run ended.
     pub(super) const fn end_run(&mut self) {
         self.is_ending = true;
     }
 
-    /// Marks the run as continuing with its finally steps.
+    /// Records that the run continues with its finally steps after the other steps have ended.
     pub(super) const fn continue_run(&mut self) {
         self.is_ending = false;
     }
 
-    /// Reports that the run is suspended until its questions are answered. Returns the ID under
-    /// which observers know the run, and a guard that is stored in the state of the run. If the run
-    /// is never resumed, dropping the guard reports the run as dropped.
+    /// Reports that the run is suspended until the user has answered its questions. Returns the ID
+    /// by which observers know the run, and a guard that is stored in the state of the run. If the
+    /// run never resumes, dropping the guard reports the run as dropped.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
@@ -325,7 +329,8 @@ impl<'p> Observation<'p> {
         (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
     }
 
-    /// Reports that the run has ended and has returned an answer.
+    /// Reports that the run has ended and has returned `result`. `limit` is the limit that has
+    /// ended the run, if any.
     pub(crate) fn finish(&mut self, result: &CallToolResult, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
@@ -368,7 +373,8 @@ impl<'p> Observation<'p> {
         });
     }
 
-    /// Reports that a branch has started, unless this was already reported.
+    /// Reports that a step or loop element has started, unless this was already reported. Returns
+    /// its place.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.observed.open.iter().any(|open| open.place == place) {
@@ -381,7 +387,8 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Returns the reason why a step or loop element is skipped, as observers see it.
+    /// Returns the reason for which a step or loop element is skipped, as events contain it: the
+    /// name of the limit that has ended the run, `ended` or `condition`.
     const fn reason(&self, limit: LimitName) -> &'static str {
         match limit {
             // After a limit was reached, conditions are not evaluated, so the limit is the only
@@ -424,7 +431,7 @@ impl Drop for Observation<'_> {
 // === impl ObservedRun ===
 
 impl ObservedRun {
-    /// Reports the run as dropped. Reports all of its running branches as cancelled.
+    /// Reports all pending branches as cancelled, and then the run as dropped.
     fn end_all(&mut self) {
         // In reverse order of their start, so that loop elements end before their loops.
         for open in mem::take(&mut self.open).iter().rev() {
@@ -490,8 +497,8 @@ impl Drop for OpenCall {
 // === impl Suspended ===
 
 impl Suspended {
-    /// Drops the observation of the run without a report. Called when the run has resumed or its
-    /// state was moved to a store.
+    /// Drops the observation without reporting the run as dropped. Called when the run has resumed,
+    /// or when its state was moved to a store.
     pub(super) fn release(&mut self) {
         if let Some(run) = self.0.take() {
             run.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -9,29 +9,30 @@ use serde_json::{Map, Value};
 use super::{record::Record, serde_defaults::is_false};
 use crate::{message::ToolResult, spans::End};
 
-/// The outcome of a step.
+/// The outcome of a step: its status, its data, its error and its timing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// The tool result of the step, stored only while it may become the answer of the run. If the
-    /// answer consists of the outcomes of all steps
+    /// The tool result of the step. It is stored only as long as it may become the answer of the
+    /// run, and is otherwise `None`. If the answer consists of the outcomes of all steps
     /// ([`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes)), every result is stored,
     /// including error results (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,
     /// The data of the step that expressions can read, such as its output. Each field is dropped
-    /// when no later expression can read it.
+    /// when no later expression can read it. `None` if no data is stored.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
     /// The error of the step. `None` if the step has no error. Boxed because a run stores an
     /// outcome for each step, and most steps have no error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
-    /// The index of the call site that the step has chosen, if the step is a switch. `None` for
-    /// other steps.
+    /// The index of the tool call that a switch has chosen, in the plan's list of call sites.
+    /// `None` if the step is not a switch or chose no call.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
-    /// The total number of tool calls that were made for the step, including retries.
+    /// The number of attempts of the step: its tool calls, including retries, or the number of
+    /// times its question was asked. Zero if the step was skipped.
     pub(crate) attempts: u32,
     /// The time at which the step started, in milliseconds after the start of the run. Zero if the
     /// step never started.
@@ -63,14 +64,15 @@ pub(crate) struct StepError {
     pub(crate) kind: ErrorKind,
     /// The error message. It may be shown to clients.
     pub(crate) message: String,
-    /// The error code, if the tool replied with a JSON-RPC error.
+    /// The error code, if the tool replied with a JSON-RPC error. Otherwise `None`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) code: Option<i32>,
-    /// The error data, if the tool replied with a JSON-RPC error.
+    /// The `data` member of the error, if the tool replied with a JSON-RPC error. Otherwise usually
+    /// `None`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
-    /// Whether a limit that ended the run rejected the step. The run then returns a partial result,
-    /// and this error does not fail the run.
+    /// If `true`, the step was rejected by a limit that ended the run. The run then returns a
+    /// partial result, and this error does not fail the run.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) ends_run: bool,
 }
@@ -83,7 +85,7 @@ pub(crate) enum ErrorKind {
     Tool,
     /// The tool replied with a JSON-RPC error.
     Protocol,
-    /// The service that provides the tool failed.
+    /// The service that provides the tool failed, for example because it is overloaded.
     Service,
     /// The tool panicked.
     Panic,
@@ -103,8 +105,7 @@ pub(crate) enum ErrorKind {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns the status and the error of the step in the form in which spans and metrics record
-    /// them.
+    /// Returns the status and the error of the step for spans and metrics.
     pub(crate) fn end(&self) -> End {
         let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
         let code = error.and_then(|error| error.code);
@@ -139,7 +140,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if a limit that ended the run rejected the step.
+    /// Returns `true` if the step was rejected by a limit that has ended the run.
     pub(crate) fn is_refused(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.ends_run)
     }
@@ -176,13 +177,14 @@ impl StepError {
         }
     }
 
-    /// Creates the error of a step whose definition contains an expression that cannot be
+    /// Creates an error of the kind [`ErrorKind::Definition`], for an expression that cannot be
     /// evaluated.
     pub(super) fn definition(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Definition, message)
     }
 
-    /// Prefixes the error message with `place`, the part of the definition that caused the error.
+    /// Adds `place` to the beginning of the error message. `place` is the part of the definition
+    /// that caused the error, such as `condition`.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
@@ -194,7 +196,8 @@ impl StepError {
         }
     }
 
-    /// Returns the error, but without its data if this data was returned by a failed tool.
+    /// Returns a copy of the error without its `data` if the tool returned an error result. Returns
+    /// all other errors unchanged.
     pub(crate) fn without_details(&self) -> Cow<'_, Self> {
         match self.kind {
             ErrorKind::Tool if self.data.is_some() => {

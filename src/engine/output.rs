@@ -9,23 +9,25 @@ use crate::{
     schema::json_type::JsonType,
 };
 
-/// The output block of a plan. At the end of a run, it builds the answer of the run, a JSON object,
-/// from the input and the data of the steps.
+/// The `output` block of a composite. At the end of a run, it is evaluated with the input and the
+/// data of the steps. The resulting JSON object becomes the answer of the run.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
-    /// The names of the properties that must exist and must not be null in the answer.
+    /// The names of the properties that the answer must contain with a value other than null.
     pub(crate) required: Vec<String>,
-    /// References to the content blocks of steps, which are added to the content of the result.
+    /// References to the content blocks of steps. These blocks are appended to the content of the
+    /// run's result.
     pub(crate) content: Vec<Expression>,
 }
 
-/// A property of an output object.
+/// A property in the `output` block of a composite.
 #[derive(Debug)]
 pub(crate) struct Property {
     pub(crate) kind: JsonType,
     pub(crate) source: Source,
-    /// The value that the property gets if its source yields no value or a value of another type.
+    /// The value of the property if its source yields no value, or a value of the wrong type.
+    /// `None` if the property has no default.
     pub(crate) default: Option<Value>,
 }
 
@@ -33,7 +35,7 @@ pub(crate) struct Property {
 #[derive(Debug)]
 pub(crate) enum Source {
     Value(Expression),
-    /// An object of nested properties.
+    /// Nested properties, whose values form an object.
     Properties(Vec<(String, Property)>),
 }
 
@@ -47,13 +49,13 @@ struct PropertyPath<'o> {
 // === impl Output ===
 
 impl Output {
-    /// Evaluates the output object.
+    /// Evaluates all properties, and returns the resulting JSON object.
     ///
     /// # Errors
     ///
-    /// Returns an error if a property without a default has a value that cannot be evaluated or is
-    /// not of the declared type, or if a required property is null or missing. The error message
-    /// names the property and may be shown to clients.
+    /// Returns an error if a value without a default cannot be evaluated or has the wrong type, or
+    /// if a required property is null or missing. The error message names the property and may be
+    /// shown to clients.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Value, String> {
         let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
@@ -69,8 +71,8 @@ impl Output {
         Ok(Value::Object(object))
     }
 
-    /// Returns the content blocks of steps that are added to the result, without those of steps
-    /// that have none.
+    /// Returns the content blocks of steps that are appended to the content of the run's result. A
+    /// step without content blocks contributes none.
     pub(crate) fn blocks(&self, data: &dyn Data) -> Vec<Value> {
         let of_step = |expression: &Expression| match expression.evaluate_in(data) {
             Ok(Some(Value::Array(blocks))) => blocks,
@@ -79,9 +81,10 @@ impl Output {
         self.content.iter().flat_map(of_step).collect()
     }
 
-    /// Returns all references in the output block. Each comes with its path within the block.
+    /// Returns all references in the output block, each with its path within the block.
     ///
-    /// References in properties with a default value are marked as optional.
+    /// A reference in a property with a default value is marked as optional, because the property
+    /// has a value without it.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut all = uses(&self.properties);
         for (index, expression) in self.content.iter().enumerate() {
@@ -127,9 +130,9 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 // === impl Property ===
 
 impl Property {
-    /// Returns the value of the property. If the value is null, missing or of another type, returns
-    /// the default instead. Without a default, returns `None` if the value is null or an optional
-    /// reference has no value, and otherwise an error.
+    /// Evaluates the property. Returns the default if the value is missing, null or of the wrong
+    /// type. Without a default, returns `None` for a missing or null value, and an error for a
+    /// value of the wrong type or a failed evaluation.
     fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
@@ -142,9 +145,9 @@ impl Property {
         Ok(Some(default.clone()))
     }
 
-    /// Returns the reason why a required property has no value, for the error message. Possible
-    /// reasons are that a referenced step did not complete, that the value is null, and that its
-    /// evaluation failed. Returns `None` in all other cases.
+    /// Returns the reason why a required property has no value, for the error message: a referenced
+    /// step did not complete, the value is null, or its evaluation failed. Returns `None` if none
+    /// of these is the case.
     fn why_empty(&self, data: &dyn Data) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
@@ -185,7 +188,8 @@ impl Property {
     }
 }
 
-/// Describes a value that does not have the declared type, as part of an error message.
+/// Returns words for a value that does not have the declared type, such as its actual type. They
+/// become part of an error message.
 fn found(value: &Value, declared: JsonType) -> &'static str {
     match (declared, value) {
         (JsonType::Object | JsonType::Array, Value::String(text)) if json::is_too_large(text) => {

@@ -14,21 +14,24 @@ use super::{
 };
 use crate::expr;
 
-/// An upper bound of the memory in bytes that an object takes, without its members. Adding the
-/// first member allocates space for eleven.
+/// An upper bound of the memory of a parsed JSON object without its members, in bytes. Includes the
+/// table with room for 11 members that is allocated with the first member.
 const OBJECT_BYTES: usize = 640;
-/// An upper bound of the memory in bytes that a further member of an object takes, without its key
-/// and value.
+/// An upper bound of the memory that each member adds to a parsed JSON object, in bytes. Excludes
+/// the contents of the key and of the value.
 const MEMBER_BYTES: usize = 128;
-/// The memory in bytes that an element of an array takes at most.
+/// An upper bound of the memory that each element adds to a parsed JSON array, in bytes.
 const ELEMENT_BYTES: usize = 64;
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Parses a tool result that has only text. The parsed value becomes the output of the step.
+    /// Parses the text of a successful tool result. The parsed value becomes the output of the
+    /// step. Does nothing if the result has structured content, or content blocks that are not
+    /// text.
     ///
-    /// Fails the step if the text does not have the format or the value exceeds a limit.
+    /// The step fails if the text does not have the expected format, or if the parsed value would
+    /// exceed a memory limit.
     pub(super) fn parse(&mut self, format: Parse, scope: &Scope) {
         let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
         let blocks = &result.content;
@@ -52,8 +55,8 @@ impl Outcome {
     }
 }
 
-/// Parses the texts of a result as JSON. Several texts are one JSON text in several blocks, or
-/// otherwise each of them is a JSON text, and their values become an array.
+/// Parses the text blocks of a result as JSON. If all blocks together are one JSON text, returns
+/// its value. Otherwise, parses each block separately, and returns an array of the values.
 fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
     let text = output_text(result).unwrap_or_default();
     let count = output_texts(result).count();
@@ -75,8 +78,8 @@ fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
     values.collect()
 }
 
-/// Parses a text as comma-separated values, as of RFC 4180. The first record contains the names of
-/// the columns. Each further record becomes an object with texts as values.
+/// Parses a text as comma-separated values (RFC 4180). The first record contains the names of the
+/// columns. Each further record becomes a JSON object whose values are strings.
 fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
     let invalid =
         |why: String| failed(format!("the text of the result is not CSV{REQUIRED}: {why}"));
@@ -109,7 +112,7 @@ fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
     Ok(Value::Array(rows))
 }
 
-/// The reason why a text must have a format, in error messages.
+/// The part of an error message that explains why a text must have a format.
 const REQUIRED: &str = ", as its `parse` requires";
 
 fn failed(message: String) -> StepError {

@@ -14,18 +14,18 @@ use super::{
     state::RunState,
 };
 
-/// The effects of a prediction. All of them are ignored, because a prediction must not change the
-/// real run or report anything.
+/// Effects that do nothing. Used for predicting the end of a run, because a prediction must not
+/// report events or abort calls of the real run.
 struct NoEffects;
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if `response` to the question `key` is certain to end the run at a stop. This
-    /// must hold for all possible responses to other questions, and without waiting for a tool
-    /// call.
+    /// Returns `true` if `response` to the question `key` is certain to end the run at a stop step.
+    /// The end must be certain whatever the responses to other questions are, and must not require
+    /// waiting for a tool call.
     ///
-    /// To find out, resumes a copy of the suspended run. In this copy, no tool call ever ends.
+    /// Predicts the end by resuming a copy of the suspended run in which no tool call ever ends.
     pub(super) fn is_stopped_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut state = Box::new(self.clone());
         state.answer(plan, [(key.to_owned(), response.clone())].into());

@@ -7,14 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::message::content_size;
 
-/// The maximum total size of the outputs that are preserved for the report of a failed run, in
+/// The maximum total size of the step outputs that a run preserves for its failure report, in
 /// bytes.
 const MAX_PRESERVED_BYTES: usize = 64 * 1024;
-/// If an output is too large to be preserved, the maximum length of the prefix that is preserved
-/// instead, in bytes.
+/// The maximum length of the prefix that is preserved of an output that is too large, in bytes.
 const MAX_PRESERVED_PREFIX: usize = 1024;
 
-/// Preserved outputs of completed steps that no expression reads any more. A run keeps them so that
+/// The outputs of completed steps that no expression reads any more. A run preserves them so that
 /// it can report them if it fails.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
@@ -24,16 +23,16 @@ pub(crate) struct Preserved {
     bytes: usize,
 }
 
-/// A preserved output, possibly truncated.
+/// A preserved output of a step: complete, truncated or dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preservation {
     Output(Value),
-    /// A part of an output that was too large. For a loop, it is the output without some members of
-    /// its elements. If this is still too large, and for all other outputs, it is a prefix of the
-    /// output's text.
+    /// A part of an output that is too large. For a loop, this is the output without some members
+    /// of its elements. For all other outputs, and for loops if this is not enough, it is a prefix
+    /// of the output as text.
     Truncated(Value),
-    /// The output was dropped, because not even a part of it fits into the maximum size.
+    /// The output was dropped, because not even a part of it fits into the remaining bytes.
     TooLarge,
 }
 
@@ -47,7 +46,7 @@ impl Preservation {
         }
     }
 
-    /// Truncates the output if it exceeds `max` bytes. Drops it if it cannot be truncated to this
+    /// Truncates the output to at most `max` bytes. Drops it if it cannot be truncated to this
     /// size.
     fn within(self, max: usize) -> Self {
         if self.bytes() <= max {
@@ -96,7 +95,7 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     (end > 0 && content_size::of_value(&prefix) <= max).then_some(prefix)
 }
 
-/// Returns the objects in the array `iterations` of a loop's output. Returns `None` if `output` is
+/// Returns the objects in the `iterations` array of a loop's output. Returns `None` if `output` is
 /// not the output of a loop.
 fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
     let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
@@ -136,13 +135,13 @@ impl Preserved {
         self.outputs.insert(step, preservation);
     }
 
-    /// Takes the preserved output of a step.
+    /// Removes and returns the preserved output of a step. Returns `None` if the step has none.
     pub(crate) fn take(&mut self, step: usize) -> Option<Preservation> {
         self.outputs.remove(&step)
     }
 
     /// Truncates the preserved outputs to at most `left` bytes in total, beginning with the outputs
-    /// of the last steps. Then subtracts the remaining size of the outputs from `left`.
+    /// of the last steps. Subtracts their remaining size from `left`.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
@@ -153,8 +152,8 @@ impl Preserved {
         }
     }
 
-    /// Returns `true` if this value can belong to a plan with `steps` steps: the outputs do not
-    /// exceed the maximum size, and all of them belong to steps of the plan.
+    /// Returns `true` if the value is valid for a plan with `steps` steps: all outputs belong to
+    /// steps of the plan, and their total size is within the maximum.
     pub(super) fn fits(&self, steps: usize) -> bool {
         self.bytes <= MAX_PRESERVED_BYTES && self.outputs.keys().all(|&step| step < steps)
     }
@@ -174,7 +173,7 @@ mod tests {
         preserved
     }
 
-    /// Returns the length of each output, and whether the output is complete.
+    /// Returns the length of each preserved output in bytes, and `true` if the output is complete.
     fn lengths(mut preserved: Preserved) -> Vec<(usize, bool)> {
         let length = |step| match preserved.take(step).unwrap() {
             Preservation::Output(output) => (output.as_str().unwrap().len(), true),
@@ -184,8 +183,8 @@ mod tests {
         (0..3).map(length).collect()
     }
 
-    /// Returns the output of a loop with `count` elements, whose outputs, items and errors have the
-    /// given lengths.
+    /// Returns the output of a loop with `count` elements. The output, the item and the error of
+    /// each element have the given lengths.
     fn loop_output(count: usize, [output, item, error]: [usize; 3]) -> Value {
         let text = |length| "x".repeat(length);
         let element = |index| match index % 2 {

@@ -13,17 +13,17 @@ use super::{
 };
 use crate::message::{Labels, Parts, Progress};
 
-/// The progress of a run, as it is reported to the client. Exists only if the client sent a
-/// progress token.
+/// The progress of a run that is reported to the client. Exists only if the client sent a progress
+/// token.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
-    /// For each running loop, the index of its step and the progress of its elements.
+    /// The running loops: the index of each loop's step, and the progress of the loop's elements.
     loops: Vec<(usize, Arc<Parts>)>,
     beat: Option<Beat>,
 }
 
-/// The heartbeat of the outermost run: a progress notification that is sent repeatedly while no
-/// step makes progress, so that the client's request does not time out.
+/// The heartbeat of the outermost run. It is a progress notification that is sent at an interval
+/// while no step makes progress, so that the client's request does not time out.
 struct Beat {
     every: Duration,
     due: Instant,
@@ -32,8 +32,8 @@ struct Beat {
 // === impl RunProgress ===
 
 impl RunProgress {
-    /// Creates the progress of a run that starts or resumes. The steps in `finished` are counted as
-    /// done.
+    /// Creates the progress of a run that starts or resumes. Counts the steps in `finished` as
+    /// done. A `heartbeat` of zero disables heartbeats.
     pub(super) fn new(
         plan: &Plan,
         progress: &Progress,
@@ -58,7 +58,8 @@ impl RunProgress {
         }
     }
 
-    /// Adds the elements of a loop to the progress when the loop starts or resumes.
+    /// Divides the progress of a loop's step among its elements. Called when the loop starts or
+    /// resumes.
     pub(super) fn split(&mut self, each: &Loop<'_>) {
         let labels = Labels::Numbered(each.definition.noun(), each.max_count());
         let elements = self.steps.part(each.step).split(labels.into());
@@ -90,14 +91,14 @@ impl RunProgress {
         }
     }
 
-    /// Returns the earliest time at which a heartbeat is due. Returns `None` if the run sends no
-    /// heartbeats.
+    /// Returns the time at which the next heartbeat must be sent. Returns `None` if the run sends
+    /// no heartbeats.
     pub(super) fn due(&self) -> Option<Instant> {
         self.beat.as_ref().map(|beat| beat.due)
     }
 
-    /// Sends a heartbeat to the client if it is due. The heartbeat names the steps in `running` as
-    /// still running.
+    /// Sends a heartbeat to the client if one is due at the time `now`. The heartbeat names the
+    /// steps in `running`.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
         let Some(sent) = self.steps.sent() else { return };
@@ -113,7 +114,7 @@ impl RunProgress {
     }
 }
 
-/// Returns the words for a status that progress notifications contain.
+/// Returns the words for a status in progress notifications.
 const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",

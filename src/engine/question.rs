@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::milliseconds::unix_ms;
 
-/// A question to a client.
+/// A question that a run asks the client, such as an elicitation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) request: InputRequest,
@@ -18,7 +18,7 @@ pub(crate) struct Question {
     pub(super) until: Option<u64>,
 }
 
-/// The client's responses to questions. The keys are those of the questions.
+/// The client's responses to questions, indexed by the keys of the questions.
 pub(crate) type Responses = BTreeMap<String, Response>;
 
 /// The response to a question.
@@ -26,10 +26,10 @@ pub(crate) type Responses = BTreeMap<String, Response>;
 pub(crate) enum Response {
     /// The result with which the client answered the question. It has not been validated yet.
     Answer(Value),
-    /// The answer did not arrive in time.
+    /// The deadline of the question passed before an answer arrived.
     Late,
-    /// The question was not asked, or the client did not answer it. Contains the reason, which may
-    /// be shown to the client.
+    /// The question has no answer: it was not asked, or the client did not answer it. Contains the
+    /// reason, which may be shown to the client.
     Refused(String),
 }
 
@@ -47,8 +47,8 @@ impl Question {
         Self { request, until: None }
     }
 
-    /// Returns the time that is left to answer the question. Returns `None` if the question has no
-    /// deadline.
+    /// Returns the remaining time to answer the question, zero after its deadline. Returns `None`
+    /// if the question has no deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))

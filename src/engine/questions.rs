@@ -25,22 +25,22 @@ use crate::{
 /// The reply of a tool that asks the client questions before it returns a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Questions {
-    /// The questions, indexed by their keys. Empty if the tool asks nothing, but requests to be
-    /// called again with the state that it sent.
+    /// The questions, indexed by their keys. Empty if the tool asks nothing, but requests another
+    /// call with the state that it sent.
     pub(crate) asked: BTreeMap<String, Question>,
-    /// The state that must be returned to the tool together with the answers.
+    /// The state that the next call must send back to the tool, together with the answers.
     pub(crate) resume: Resume,
 }
 
 /// The client's answers to the questions of a tool, which are sent with the next call of the tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
-    /// The responses, by the keys of the questions.
+    /// The client's responses, indexed by the keys of the questions.
     pub(crate) responses: Responses,
     pub(crate) resume: Resume,
 }
 
-/// The user's response to a question that a step has asked.
+/// The user's response to a question that a step has asked, after its validation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
     /// The user answered the question. Contains the content of the answer, which matches the schema
@@ -48,22 +48,24 @@ pub(super) enum Said {
     Accept(JsonObject),
     /// The user declined the question.
     Decline,
-    /// The user dismissed the question.
+    /// The user dismissed the question without accepting or declining it.
     Cancel,
     /// The answer did not arrive before the deadline.
     Late,
-    /// The answer does not match the schema of the form. Contains the validation error.
+    /// The answer is invalid, for example because it does not match the schema of the form.
+    /// Contains the error message.
     Misfit(String),
     /// No response has arrived yet.
     NotYet,
-    /// The question was not asked, or the client did not answer it. Contains the reason.
+    /// The question has no answer: it was not asked, or the client did not answer it. Contains the
+    /// reason.
     Refused(String),
 }
 
 // === impl Said ===
 
 impl Said {
-    /// Returns the action that the output of the step reports for this response, such as `decline`.
+    /// Returns the `action` member of the step's output for this response, such as `decline`.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Accept(_) => "accept",
@@ -73,8 +75,8 @@ impl Said {
         }
     }
 
-    /// Returns the error of a step whose question was not answered or was declined. `timeout` is
-    /// the time that the user had to answer.
+    /// Returns the error of a step whose question was declined, dismissed or not answered in time.
+    /// `timeout` is the time that the user had to answer.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
             Self::Decline => StepError::new(ErrorKind::Declined, "the user declined"),
@@ -90,8 +92,8 @@ impl Said {
 // === impl Questions ===
 
 impl Questions {
-    /// Returns the size of the questions in bytes: their keys, texts and values. This size counts
-    /// toward the maximum size of the tool results in a run.
+    /// Returns the size of the questions in bytes, including the state that the tool sent with
+    /// them. This size counts toward the maximum size of the run's tool results.
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
             let request = serde_json::to_value(&question.request).unwrap_or_default();
@@ -109,12 +111,13 @@ impl Questions {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Evaluates the expressions in the text and the form of the question. `until` is the time by
-    /// which the user must answer, as Unix time in milliseconds.
+    /// Creates the question that is sent to the client, by evaluating the expressions in its text
+    /// and its form. `until` is the time by which the user must answer, as Unix time in
+    /// milliseconds.
     ///
     /// # Errors
     ///
-    /// Returns an error if an expression in the question refers to a value that does not exist.
+    /// Returns an error if an expression cannot be evaluated, or if the evaluated form is invalid.
     pub(super) fn question(&self, state: &RunState, until: u64) -> Result<Question, StepError> {
         let evaluate = |expression: &Expression, data: &dyn Data| {
             expression.evaluate_in(data).map(Option::unwrap_or_default)
@@ -137,8 +140,9 @@ impl Elicitation {
         Ok(Question { request, until: Some(until) })
     }
 
-    /// Parses the answer of the client, and validates it against the form of this question. `asked`
-    /// is the question that was sent to the client.
+    /// Parses the client's answer, and validates it against the form of this question. `asked` is
+    /// the question as it was sent to the client. Its form is used if the form contains
+    /// expressions.
     fn read(&self, asked: Option<&Question>, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is not an object".to_owned());
@@ -168,7 +172,8 @@ impl Elicitation {
         }
     }
 
-    /// Returns what happens to the run after a response that does not accept the question.
+    /// Returns the configured effect on the run of a response that does not accept the question:
+    /// `on_decline` if the user declined, and otherwise `on_cancel`.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -177,8 +182,8 @@ impl Elicitation {
     }
 }
 
-/// Adds the defaults of the form `schema` for members that are missing in the answer, because a
-/// client need not show defaults to the user.
+/// Adds the default values of the form `schema` to `content` where the answer has no value. Needed
+/// because a client need not show the defaults to the user.
 fn fill_in(schema: &InputSchema, content: &mut Map<String, Value>) {
     let properties = schema.schema().get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {
@@ -193,7 +198,7 @@ fn fill_in(schema: &InputSchema, content: &mut Map<String, Value>) {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Creates the pending question of a step.
+    /// Creates the pending question of a step that asks the user.
     pub(super) fn step(step: usize, started_ms: u64, question: Question) -> Self {
         Self {
             id: BranchId { step, element: 0 },
@@ -206,7 +211,7 @@ impl PendingQuestion {
         }
     }
 
-    /// Creates the pending questions of a tool call to which the tool has replied with questions.
+    /// Creates the pending questions that a tool has sent in reply to a call.
     pub(super) fn call(
         id: BranchId,
         attempts: u32,
@@ -218,8 +223,8 @@ impl PendingQuestion {
         Self { id, attempts, started_ms, site, questions, resume, responses }
     }
 
-    /// Removes and returns the responses that the next call of the tool must contain. Returns
-    /// `None` if no question of the tool has a response yet.
+    /// Removes and returns the responses for the next call of the tool. Returns `None` if the tool
+    /// has asked questions and none of them has a response yet.
     pub(super) fn take_answers(&mut self) -> Option<Box<Answered>> {
         if self.responses.is_empty() && !self.questions.is_empty() {
             return None;
@@ -228,14 +233,14 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// Returns the question of a step. `None` if the questions are those of a tool.
+    /// Returns the question that the step itself has asked. Returns `None` if a tool asked the
+    /// questions.
     fn own(&self) -> Option<&Question> {
         self.questions.get(OWN)
     }
 
-    /// Removes and returns the user's response to the question of a step. If the deadline has
-    /// passed at the Unix time `unix_ms`, returns [`Said::Late`] instead, except if the user has
-    /// declined.
+    /// Removes and returns the user's response to the question of a step. Returns [`Said::Late`] if
+    /// the deadline has passed at the Unix time `unix_ms`, unless the user has declined.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
         let is_late = self.own().is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
@@ -262,8 +267,8 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Asks the question of a step again after an invalid answer. Appends the reason `why` to the
-    /// text of the question. The new deadline is the Unix time `until`, in milliseconds.
+    /// Changes the question of a step so that it is asked again after an invalid answer. The text
+    /// then ends with the reason `why`. The new deadline is `until`, as Unix time in milliseconds.
     pub(super) fn ask_again(&mut self, why: &str, until: u64) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
@@ -280,15 +285,16 @@ impl PendingQuestion {
     }
 }
 
-/// The text that is inserted between a question and the reason why it is asked again.
+/// The text between a repeated question and the reason why its last answer was invalid.
 const AGAIN: &str = "\n\nThe last answer cannot be used: ";
 
 // === impl RunState ===
 
 impl RunState {
     /// Returns all pending questions of the run, indexed by their keys. The key of a step's
-    /// question is the ID of the step. The key of a tool's question is `branch:key`, where `branch`
-    /// is the name of the step or loop element that called the tool.
+    /// question is the name of the step. The key of a tool's question is `branch:key`, where
+    /// `branch` is the name of the step or loop element, and `key` is the key that the tool has
+    /// chosen.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
         let of = |asked: &PendingQuestion| {
             let branch = branch(plan, asked.id);
@@ -306,8 +312,8 @@ impl RunState {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
 
-    /// Adds the client's responses to the pending questions with the same keys. Ignores all other
-    /// responses.
+    /// Stores the client's responses with the pending questions that have the same keys. Ignores
+    /// all other responses.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {
             let branch = branch(plan, asked.id);
@@ -319,8 +325,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if `response` to the question `key` is certain to end the run, regardless of
-    /// the responses to other questions.
+    /// Returns `true` if `response` to the question `key` is certain to end the run, whatever the
+    /// responses to other questions are.
     pub(crate) fn is_ended_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut asked = self.asked.iter().filter(|asked| !asked.is_call());
         let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
@@ -341,8 +347,8 @@ impl RunState {
                 && self.is_stopped_by(plan, key, response))
     }
 
-    /// Marks all pending questions as not answered. `why` is the reason, which may be shown to the
-    /// client.
+    /// Sets the response to all pending questions to [`Response::Refused`]. `why` is the reason,
+    /// which may be shown to the client.
     pub(crate) fn refuse(&mut self, why: &str) {
         for asked in &mut self.asked {
             let refused = |key: &String| (key.clone(), Response::Refused(why.to_owned()));
@@ -351,14 +357,16 @@ impl RunState {
     }
 }
 
-/// Returns the key that identifies a branch's question in messages to the client.
+/// Returns the key of a branch's question, as the client receives it. `key` is the key within the
+/// branch.
 ///
-/// Different questions have different keys, because colons in the names of branches are escaped.
+/// The returned keys are unique, because colons in the names of branches are escaped.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// Returns the name of a branch, with escaped colons, for use in the keys of its questions.
+/// Returns the name of a branch for the keys of its questions, with escaped colons. The name of a
+/// loop element ends with its index, as in `search[2]`.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
     // Targets are named after their tools, and the names of tools can contain any character.

@@ -13,8 +13,8 @@ use super::{
 // === impl RunState ===
 
 impl RunState {
-    /// Stores the outcome of a step that has finished. Then drops all data that is no longer
-    /// needed, both of this step and of the steps whose data it read.
+    /// Stores the outcome of a step that has finished. Then drops the data of this step and of the
+    /// steps whose data it read, unless the data is still needed.
     pub(super) fn finish(
         &mut self,
         plan: &Plan,
@@ -79,8 +79,8 @@ impl RunState {
         candidates.find(completed)
     }
 
-    /// Drops the result of a step that can no longer become the answer of the run. Fields that
-    /// other steps still need to read are kept.
+    /// Drops the result of a step that can no longer become the answer of the run. Keeps the fields
+    /// that steps may still read, and moves them to the record.
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };

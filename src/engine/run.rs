@@ -39,42 +39,45 @@ use super::{
 };
 use crate::message::{BranchParts, Context};
 
-/// A run of a plan. It runs all steps that its initial [`RunState`] does not mark as finished.
+/// An execution of a plan. It executes all steps that its initial [`RunState`] does not mark as
+/// finished.
 ///
-/// A run owns its branches, which are its pending tool calls. Dropping the run aborts them.
+/// A run owns its branches, which are its running steps and loop elements. Dropping the run aborts
+/// them.
 pub(crate) struct Run<'p, C> {
     context: &'p Context,
     branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
     scheduler: Scheduler<'p, RunEffects<'p>>,
-    /// The time at which the run started, moved forward by the duration of its suspensions. The
-    /// time that users take to answer questions therefore does not count toward the deadline.
+    /// The time at which the run would have started if it had never been suspended. The time that
+    /// users take to answer questions therefore does not count toward the deadline.
     begun: Instant,
-    /// The result of the last clock reading, as a duration since the start of the run.
+    /// The time at which the clock was last read, as a duration since `begun`.
     now: Duration,
     pause: Pause,
-    /// A flag that is set when the call of the run is cancelled. `None` if the run ends with its
-    /// call.
+    /// A flag that is set when the client's call that started the run is cancelled. `None` if the
+    /// run is dropped together with this call.
     cancelled: Option<Arc<AtomicBool>>,
-    /// Whether the run has already ended its steps because its call was cancelled.
+    /// If `true`, the run has already cancelled its steps because the client's call was cancelled.
     has_cancelled: bool,
 }
 
-/// The event that a run waits for.
+/// An event that the run waits for.
 enum Next {
-    /// A branch has ended.
+    /// A branch has ended with this result.
     Finished(BranchId, Result<Ended, Lost>),
-    /// The deadline of a tool call or of the run has passed, or a heartbeat must be sent.
+    /// A point in time has passed: the deadline of a tool call or of the run, or the time of a
+    /// retry or a heartbeat.
     Due(Instant),
-    /// The call of the run was cancelled.
+    /// The client's call that started the run was cancelled.
     Cancelled,
 }
 
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Creates a run of a plan. `state` is a new state, or the state of a suspended run that
+    /// Creates a run of `plan`. `state` is a new state, or the state of a suspended run that
     /// resumes.
     pub(crate) fn new(
         plan: &'p Plan,
@@ -139,20 +142,19 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Sets the flag that is set when the call of the run is cancelled. The run must still be
-    /// polled then: it cancels its steps, and continues with the finally steps that run on a
-    /// cancellation.
+    /// Sets a flag by which the caller can cancel the run. When the flag is `true`, the run cancels
+    /// its steps, but continues with the finally steps that run on a cancellation. The caller must
+    /// therefore poll the run to its end.
     pub(crate) fn set_cancelled(&mut self, cancelled: Arc<AtomicBool>) {
         self.cancelled = Some(cancelled);
     }
 
-    /// Returns `true` if the call of the run was cancelled.
+    /// Returns `true` if the flag of [`set_cancelled`](Self::set_cancelled) is set.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
 
-    /// Returns `true` if the call of the run was cancelled, and the run has not ended its steps
-    /// because of this yet.
+    /// Returns `true` if the run was cancelled and has not cancelled its steps yet.
     fn must_cancel(&self) -> bool {
         !self.has_cancelled && self.is_cancelled()
     }
@@ -162,18 +164,18 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.scheduler.state
     }
 
-    /// Returns the state of the run and its observation. The caller uses the observation to report
-    /// the final answer to observers.
+    /// Returns the state and the observation of the run. The caller reports the answer of the run
+    /// with [`Observation::finish`].
     ///
-    /// If the run was suspended because only questions are pending, a new run can resume from this
-    /// state.
+    /// If only questions are pending, the run is suspended. A new run can then resume from the
+    /// returned state.
     #[inline(always)]
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.scheduler.state, self.scheduler.effects.watching)
     }
 
-    /// Like [`into_parts`](Self::into_parts), for a plan with finally steps: restores the outcome
-    /// that was decided before they started, if they have ended.
+    /// Like [`into_parts`](Self::into_parts), but for a run of finally steps. If these steps have
+    /// ended, restores the outcome that was decided before they started.
     pub(crate) fn into_settled_parts(mut self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         if self.pause == Pause::Ended {
             self.scheduler.state.restore_outcome();
@@ -181,8 +183,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.into_parts()
     }
 
-    /// Starts the first steps of the run. Returns `true` if the run has already ended or is
-    /// suspended when this method returns.
+    /// Starts the run and its first steps. Returns `true` if the run has already ended or is
+    /// already suspended.
     ///
     /// # Panics
     ///
@@ -202,11 +204,11 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Runs until all steps have finished, or until only questions to the user are pending. In the
-    /// latter case, the state of the run contains the questions. All running steps are stopped if
-    /// the deadline of the scope passes or the plan ends the run early.
+    /// latter case, the state of the run contains the questions. Running steps are stopped if the
+    /// deadline of the scope passes or if the plan ends the run early.
     ///
-    /// The future is boxed only for runs that must wait. A run that already ends in
-    /// [`begin_run`](Self::begin_run) reserves no memory for it.
+    /// The future is boxed, so that a run that has already ended in [`begin_run`](Self::begin_run)
+    /// reserves no memory for it.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,
@@ -219,16 +221,16 @@ impl<'p, C: Caller> Run<'p, C> {
         ended.instrument(span).boxed()
     }
 
-    /// Returns `true` if the outcome of the run is to be decided next, because only its finally
-    /// steps are left.
+    /// Returns `true` if all steps but the finally steps have ended. The caller must then continue
+    /// with [`into_finals`](Self::into_finals).
     pub(crate) fn has_finals_left(&self) -> bool {
         let state = &self.scheduler.state;
         state.asked.is_empty() && !state.is_settled() && self.scheduler.plan.grace().is_some()
     }
 
-    /// Decides the outcome of a run that has ended, and returns the run of its finally steps.
-    /// `scope` is the [scope of these steps](Scope::of_finals), and `context` their request context
-    /// if it differs from the context of the other steps.
+    /// Decides the outcome of a run whose other steps have ended, and returns the run of its
+    /// finally steps. `scope` is the [scope of these steps](Scope::of_finals). `context` is their
+    /// request context, or `None` to keep the context of the run.
     pub(crate) fn into_finals(self, scope: &'p Scope, context: Option<&'p Context>) -> Self {
         let Self { mut branch_parts, caller, begun, scheduler, cancelled, .. } = self;
         if let Some(context) = context {
@@ -269,7 +271,7 @@ impl<'p, C: Caller> Run<'p, C> {
         finals
     }
 
-    /// Runs until the end of the run, without boxing the future.
+    /// Runs until the run has ended or is suspended, without boxing the future.
     #[cfg(test)]
     pub(crate) async fn drive(&mut self) {
         if !self.begin_run() {
@@ -287,13 +289,13 @@ impl<'p, C: Caller> Run<'p, C> {
         matches!(self.pause, Pause::Ended | Pause::Suspended)
     }
 
-    /// Reads the clock, and returns the time since the start of the run.
+    /// Reads the clock. Returns the time since the start of the run, without its suspensions.
     fn read_clock(&mut self) -> Duration {
         self.now = Instant::now().saturating_duration_since(self.begun);
         self.now
     }
 
-    /// Executes commands until the run pauses.
+    /// Executes the commands of the scheduler until the run pauses.
     fn advance(&mut self) {
         loop {
             match self.scheduler.next(self.now) {
@@ -347,14 +349,14 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scheduler.reach(reached, self.now);
     }
 
-    /// Ends the steps of the run because its call was cancelled.
+    /// Cancels the steps of the run after the client's call was cancelled.
     fn cancel(&mut self) {
         self.has_cancelled = true;
         let cancelled = self.scheduler.cancel(self.now);
         self.execute(cancelled);
     }
 
-    /// Waits for the ends of branches and for deadlines until the run has ended or is suspended.
+    /// Waits for branches and deadlines until the run has ended or is suspended.
     async fn wait(&mut self) {
         // A single timer fires at the earliest deadline.
         let mut timer = pin!(None);
@@ -398,8 +400,9 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Records the outcomes of all branches that have already ended, without waiting for the
-    /// others. These branches are in time, even if their deadlines have passed in the meantime.
+    /// Records the outcomes of all branches that have already ended, and does not wait for the
+    /// others. The recorded branches are in time, even if their deadlines have passed in the
+    /// meantime.
     async fn collect(&mut self) {
         while !self.scheduler.is_over() {
             let branches = &mut self.scheduler.effects.branches;
@@ -410,8 +413,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Processes all deadlines up to the time `due`: sends a heartbeat if one is due, times out
-    /// attempts, and marks retries whose delay has passed as due.
+    /// Processes all points in time up to `due`: sends a heartbeat if one is due, times out
+    /// attempts, and marks retries as due when their delay has passed.
     fn pass(&mut self, due: Instant) {
         self.note_limit();
         let running = self.scheduler.running();
@@ -468,8 +471,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns the time until which the run can wait if no branch ends: the earliest deadline of a
-    /// call or of the run, or the time of the next heartbeat.
+    /// Returns the time until which the run waits if no branch ends: the earliest deadline of a
+    /// call or of the run, or the time of the next retry or heartbeat.
     fn due(&self) -> Instant {
         let beat = self.scheduler.effects.progress.as_deref().and_then(RunProgress::due);
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);
@@ -492,8 +495,8 @@ fn progress(
     })
 }
 
-/// Returns the settings for the scheduler of a run that started at `begun`. `now` is the duration
-/// since then.
+/// Returns the scheduler settings of a run that started at `begun`. `now` is the duration since
+/// then.
 #[inline]
 fn settings<'p>(
     plan: &Plan,

@@ -42,13 +42,13 @@ use crate::expr::{Condition, Expression};
 /// this limit, a run with many slow expressions would block other tasks.
 const EVALUATIONS: u8 = 32;
 
-/// A run as a state machine. Decides which [`Command`] the driver executes next, based on the state
-/// of the run.
+/// The state machine of a run. Decides which [`Command`] its driver executes next. The scheduler
+/// itself makes no calls and reads no clock.
 pub(super) struct Scheduler<'p, E> {
     pub(super) plan: &'p Plan,
-    /// The deadline of the run.
+    /// The deadline of the run, as a duration since its start.
     deadline: Duration,
-    /// Whether a limit can end the run. If so, the driver must permit each tool call before it
+    /// If `true`, a limit can end the run, and the driver must permit each tool call before it
     /// starts.
     is_limited: bool,
     /// The settings for questions to the user. `None` if no step of the plan asks questions. Boxed
@@ -59,44 +59,44 @@ pub(super) struct Scheduler<'p, E> {
     pub(super) effects: E,
     /// The steps that have not started.
     waiting: StepSet,
-    /// The steps that are running, including steps that wait for the user.
+    /// The steps that have started but not ended, including steps that wait for the user.
     running: StepSet,
     /// The steps that have ended.
     finished: StepSet,
     /// The pending tool calls of steps and of loop elements.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
-    /// The loops that may be able to start their next element, and must be checked for it.
+    /// The loops that must be checked, because they may be able to start their next element.
     advancing: StepSet,
-    /// The number of calls whose retry delay has passed, so that their next attempt is due.
+    /// The number of calls whose retry delay has passed, and whose next attempt has not started.
     retrying: u32,
-    /// The number of questions that have not been processed since a suspended run was resumed. They
-    /// are the first questions in the state of the run.
+    /// The number of pending questions that have not been processed since the run resumed. They
+    /// come first in the list of pending questions.
     resuming: u32,
-    /// The call that cannot start before the driver permits it. `None` if no permit was requested.
-    /// Boxed because most runs have no limits that require permits.
+    /// The call that waits for the driver's permit. `None` if no permit was requested. Boxed
+    /// because most runs have no limits that require permits.
     requested: Option<Box<Start<'p>>>,
-    /// The earliest deadline that was set since the driver last called
-    /// [`take_soonest`](Self::take_soonest).
+    /// The earliest deadline that was set since the last call of
+    /// [`take_soonest`](Self::take_soonest). `None` if none was set.
     soonest: Option<Duration>,
     /// The number of expressions that the run may still evaluate before it yields to other tasks.
     evaluations: u8,
-    /// Whether the input of the run is kept after the last step has read it. If tools may ask
-    /// questions, the input is still needed, because a tool is called again with the same arguments
-    /// after the user has answered.
+    /// If `true`, the input of the run is kept after the last step has read it. This is necessary
+    /// if tools may ask questions, because a tool is called again with the same arguments after the
+    /// user has answered.
     keeps_arguments: bool,
     random: Rng,
 }
 
-/// The settings of a run.
+/// The settings of a run that its scheduler needs.
 pub(super) struct Settings<'p> {
-    /// The deadline of the run.
+    /// The deadline of the run, as a duration since its start.
     pub(super) deadline: Duration,
-    /// Whether a limit can end the run. If so, the driver must permit each tool call before it
+    /// If `true`, a limit can end the run, and the driver must permit each tool call before it
     /// starts.
     pub(super) is_limited: bool,
-    /// Whether tools may ask questions: the client has declared that it can answer at least one
-    /// kind of question.
+    /// If `true`, tools may ask questions, because the client can answer at least one kind of
+    /// question.
     pub(super) tools_may_ask: bool,
     /// The seed of the random retry delays.
     pub(super) seed: u64,
@@ -104,20 +104,20 @@ pub(super) struct Settings<'p> {
     pub(super) asking: Option<Box<Asking<'p>>>,
 }
 
-/// The settings of a run for the questions that its steps ask the user.
+/// The settings for the questions that the steps of a run ask the user.
 pub(super) struct Asking<'p> {
     /// The start of the run, as Unix time in milliseconds.
     pub(super) started_unix_ms: u64,
-    /// Whether the client supports forms, in which it presents questions to the user.
+    /// If `true`, the client can show the user a form for a question.
     pub(super) has_forms: bool,
-    /// The reason why the run must not ask questions. `None` if questions are allowed.
+    /// The reason why the run must not ask questions. `None` if it may ask them.
     pub(super) closed: Option<&'p str>,
-    /// The maximum size of the run's state, in bytes. A run with a larger state cannot be
-    /// suspended.
+    /// The maximum size of the run's state, in bytes. A run whose state is larger cannot be
+    /// suspended for a question.
     pub(super) room: usize,
     /// The steps that ask the user, excluding steps whose failure does not fail the run.
     pub(super) steps: StepSet,
-    /// The call sites whose tools are read-only.
+    /// The indexes of the call sites whose tools are read-only.
     pub(super) read_only: Vec<usize>,
 }
 
@@ -125,16 +125,16 @@ pub(super) struct Asking<'p> {
 enum Start<'p> {
     Call(usize, &'p CallSite),
     Loop(usize, &'p LoopPlan, Vec<Value>),
-    /// The next element of a loop.
+    /// The next element of the loop in this step.
     Element(usize),
 }
 
-/// The first action of a step.
+/// The action that a step performs when it starts.
 enum Begin<'p> {
     Skip,
     Start(Start<'p>),
     Ask(&'p Elicitation),
-    /// The step completes immediately with this output, without a tool call.
+    /// Completes the step immediately with this output, without a tool call.
     Output(Value),
 }
 
@@ -184,7 +184,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the next command that the driver must execute. `now` is the current time.
+    /// Returns the next command for the driver. `now` is the current time, as a duration since the
+    /// start of the run.
     #[inline]
     pub(super) fn next(&mut self, now: Duration) -> Command<'p> {
         if self.is_over() {
@@ -230,7 +231,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.evaluations = 0;
     }
 
-    /// Continues after the task has yielded.
+    /// Allows the run to continue after it has yielded to other tasks.
     #[inline]
     pub(super) const fn go_on(&mut self) {
         self.evaluations = EVALUATIONS;
@@ -242,8 +243,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     /// Returns `true` if the outcome of the run is decided, so that all other steps must be
-    /// stopped. This is the case if a failed step has failed the run, or if a step of a plan that
-    /// stops at the first success has succeeded.
+    /// stopped. This is the case if the failure of a step has failed the run, or if the plan stops
+    /// at the first success and a step has succeeded.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.state.failed.is_some()
@@ -255,8 +256,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Returns `true` if the user, a stop or a limit has ended the run. No further step starts
-    /// then, but running steps finish.
+    /// Returns `true` if a user's response, a stop step or a limit has ended the run. No further
+    /// step starts then, but running steps may finish.
     #[inline]
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
@@ -316,13 +317,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Evaluates the condition of a step and decides what the step does: call a tool, start a loop,
-    /// ask the user, complete with a computed output, or skip.
+    /// Evaluates the condition of a step, and returns what the step does: call a tool, start a
+    /// loop, ask the user, complete with a computed output, or skip.
     ///
     /// # Errors
     ///
-    /// Returns an error if the condition, the collection or the value of the step cannot be
-    /// evaluated, or if the collection has more elements than the loop allows.
+    /// Returns an error if an expression of the step cannot be evaluated, such as its condition, or
+    /// if a loop has more elements than it allows.
     #[inline]
     fn decide(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
         let plan = self.plan;
@@ -348,7 +349,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(site.map_or(Begin::Skip, |site| Begin::Start(Start::Call(step, site))))
     }
 
-    /// Evaluates the collection of a loop. Returns no elements if the loop has no collection.
+    /// Evaluates the collection of a loop, and returns its elements. Returns an empty list for a
+    /// loop without a collection, which only repeats a call.
     fn items(&mut self, each: &LoopPlan) -> Result<Vec<Value>, StepError> {
         let Some(collection) = each.as_collection() else { return Ok(Vec::new()) };
         self.count_evaluation();
@@ -366,7 +368,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     /// Evaluates the expression of a step that calls no tool. `key` is the name of the expression
-    /// in the step's definition, for error messages.
+    /// in the definition of the step, such as `value`. Error messages contain it.
     fn compute(&mut self, expression: &Expression, key: &str) -> Result<Value, StepError> {
         self.count_evaluation();
         let value = self.state.evaluate(|data| expression.evaluate_in(data));
@@ -374,7 +376,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     /// Returns the tool call of the first case whose condition is true. If no condition is true,
-    /// returns the default call of the switch, or `None` if it has no default.
+    /// returns the default call of the switch. Returns `None` if the switch has no default.
     fn case(&mut self, switch: &'p Switch) -> Result<Option<&'p CallSite>, StepError> {
         for (at, (when, site)) in switch.cases.iter().enumerate() {
             if self.holds(when).map_err(|error| error.at(&format!("case {at}")))? {
@@ -384,8 +386,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(switch.default.as_ref())
     }
 
-    /// Starts a tool call or a loop. If a limit can end the run, first requests a permit for tool
-    /// calls from the driver.
+    /// Starts a tool call or a loop. If a limit can end the run, the start first waits for a permit
+    /// from the driver.
     #[inline]
     fn request(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         if self.is_limited && start.calls() {
@@ -395,7 +397,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin(start, now)
     }
 
-    /// Starts a call, a loop or a loop element.
+    /// Starts a tool call, a loop or a loop element. Called after a required permit was granted.
     #[inline]
     fn begin(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         match start {
@@ -438,9 +440,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns `true` if the current tool call may move the input of the run instead of cloning it.
-    /// This is the case if neither the answer, a waiting step nor a running loop still reads the
-    /// input.
+    /// Returns `true` if the current tool call is the last reader of the run's input, so that it
+    /// may move the input instead of cloning it.
     #[inline]
     fn is_last_to_read_input(&self) -> bool {
         let readers = self.plan.input_readers;
@@ -456,8 +457,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Outcome { attempts: 0, ..Outcome::answered(now, now, Err(error)) }
     }
 
-    /// Records the outcome of a step. Fails the run if the step has failed, unless the plan lets
-    /// the run continue after this failure.
+    /// Records the outcome of a step. If the step has failed, also fails the run, unless the plan
+    /// allows this step to fail.
     #[inline]
     pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
         // If a limit rejected the step, the limit has already ended the run, and the run does not
@@ -469,7 +470,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.record(step, outcome);
     }
 
-    /// Records the outcome of a step. Never fails the run, unlike [`finish`](Self::finish).
+    /// Records the outcome of a step. In contrast to [`finish`](Self::finish), never fails the run.
     #[inline]
     fn record(&mut self, step: usize, outcome: Outcome) {
         self.effects.end_step(step, &outcome, self.state.limit());
@@ -478,8 +479,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.finish(self.plan, step, outcome, self.finished);
     }
 
-    /// Records that the user declined or did not answer a question. Depending on `on_refusal`, the
-    /// run fails, ends early or continues.
+    /// Applies `on_refusal` after the user has declined or not answered a question: fails the run,
+    /// ends it early, or lets it continue.
     fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
         // A finally step does not change the outcome of the run.
         if self.plan.is_final(step) {
@@ -501,8 +502,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 // === impl Start ===
 
 impl Start<'_> {
-    /// Returns `true` if this start calls a tool. Only a loop over an empty collection calls no
-    /// tool.
+    /// Returns `true` if the start makes a tool call. Returns `false` for a loop over an empty
+    /// collection.
     const fn calls(&self) -> bool {
         match self {
             Self::Loop(_, each, items) => each.as_collection().is_none() || !items.is_empty(),
@@ -510,8 +511,8 @@ impl Start<'_> {
         }
     }
 
-    /// Returns the index of the call site of a tool call or a loop. Returns `None` for a loop
-    /// element, because its call site was already checked when the loop started.
+    /// Returns the index of the call site. Returns `None` for a loop element, because the call site
+    /// was already checked when the loop started.
     const fn site(&self) -> Option<usize> {
         match self {
             Self::Call(_, site) => Some(site.site),
@@ -521,7 +522,7 @@ impl Start<'_> {
     }
 }
 
-/// Converts evaluated arguments to a JSON object. Returns an error if they are any other value.
+/// Converts evaluated arguments to a JSON object. Returns an error if the value is not an object.
 #[inline]
 fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
     match arguments? {

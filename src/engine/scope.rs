@@ -23,52 +23,53 @@ use crate::{
     observe::Observers,
 };
 
-/// The maximum memory of all JSON values that a composite call parses from text results, as a
-/// multiple of `max_result_bytes`.
+/// The factor between `max_result_bytes` and the maximum memory of the JSON values that one call of
+/// a composite parses from text results.
 const PARSED_TIMES: usize = 16;
 
-/// The deadline, limits and observers of a run. The scope of a nested run is derived from the scope
-/// of its outer run.
+/// The deadline, limits and observers that apply to a run. The scope of a nested run is derived
+/// from the scope of its outer run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
-    /// The account to which the costs of the run's tool calls are charged. `None` until the scope
-    /// is assigned to a run.
+    /// The account that counts the costs of the run's tool calls. `None` until
+    /// [`of_run`](Self::of_run) assigns the scope to a run.
     account: Option<Arc<Account>>,
-    /// Whether this run has its own meter and its own account, instead of using those of an outer
-    /// run.
+    /// The parts of this scope that belong to this run alone. The other parts are shared with an
+    /// outer run.
     owns: Owns,
     /// The start time of this run.
     pub(crate) started: Instant,
-    /// The time at which the run must end. A nested run must end no later than its outer run.
+    /// The time at which the run must end. Not later than the deadline of the outer run, if the run
+    /// is nested.
     pub(crate) deadline: Instant,
-    /// The time without progress after which a heartbeat is sent to the client. Zero disables
-    /// heartbeats.
+    /// The interval after which a run without progress sends a heartbeat to the client. Zero
+    /// disables heartbeats.
     pub(super) heartbeat: Duration,
     /// Whether the client may be asked questions.
     asking: Asking,
     /// The observers that receive the events of the run.
     pub(super) observers: Observers,
-    /// The branch of the outer run that calls this run. `None` if the run is not nested, or if its
+    /// The branch of the outer run that calls this run. `None` if the run is not nested or its
     /// outer run is not observed.
     pub(super) place: Option<Arc<BranchPlace>>,
-    /// The ID of a nested run, which stays the same if the call to that run is retried. `None` if
-    /// the run is not nested.
+    /// The ID of a nested run. A retried call of the nested composite keeps this ID. `None` if the
+    /// run is not nested.
     pub(super) run_id: Option<Arc<str>>,
 }
 
-/// Whether the run may ask the client questions.
+/// States whether the run may ask the client questions.
 #[derive(Clone, Debug)]
 enum Asking {
-    /// Questions are allowed. The outermost run can be suspended for a question if the size of its
-    /// state is at most `room` bytes. `room` is `usize::MAX` if a suspended run stays in memory.
+    /// Questions are allowed. The outermost run can be suspended for a question if its state has at
+    /// most `room` bytes. `room` is `usize::MAX` if suspended runs stay in memory.
     Open { room: usize },
-    /// The run must not ask questions. Contains the reason.
+    /// Questions are forbidden for this reason, which the error of a question contains.
     Closed(Arc<str>),
 }
 
-/// Resource usage of a composite call, including all nested runs. Saved while the call is
-/// suspended, so that its limits still apply after it resumes.
+/// The resource usage of one call of a composite, including all nested runs. It is saved while the
+/// call is suspended, so that the limits still apply after it resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     calls: usize,
@@ -76,8 +77,8 @@ pub(crate) struct Used {
     parsed_bytes: usize,
 }
 
-/// Resource usage of a single run. Saved while the run is suspended, so that the run continues
-/// counting from these values after it resumes.
+/// The resource usage of a single run. It is saved while the run is suspended, so that the run
+/// continues to count from these values after it resumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -103,7 +104,7 @@ impl Scope {
     }
 
     /// Creates the scope of an outermost run that resumes. `used` is its resource usage before the
-    /// suspension. The run may last for `timeout` after `started`, the time at which it started.
+    /// suspension. The deadline is `timeout` after `started`, the start of the run.
     pub(crate) fn resumed(
         limits: CallLimits,
         timeout: Duration,
@@ -134,14 +135,14 @@ impl Scope {
         }
     }
 
-    /// Forbids all further questions to the client. `why` is the reason, which is reported as the
-    /// error of a question.
+    /// Forbids all further questions to the client. The reason `why` becomes the error message of a
+    /// question.
     pub(crate) fn close(mut self, why: Arc<str>) -> Self {
         self.asking = Asking::Closed(why);
         self
     }
 
-    /// Sets the maximum size of the outermost run's state, in bytes. A run with a larger state
+    /// Sets the maximum size of the outermost run's state, in bytes. A run whose state is larger
     /// cannot be suspended for a question.
     pub(crate) fn state_room(mut self, bytes: usize) -> Self {
         self.asking = Asking::Open { room: bytes };
@@ -157,8 +158,8 @@ impl Scope {
         }
     }
 
-    /// Returns the maximum size of the run's state, in bytes. A run with a larger state cannot be
-    /// suspended for a question.
+    /// Returns the maximum size of the run's state, in bytes. A run whose state is larger cannot be
+    /// suspended for a question. Returns `usize::MAX` if questions are forbidden.
     pub(super) const fn room(&self) -> usize {
         match self.asking {
             Asking::Open { room } => room,
@@ -196,10 +197,10 @@ impl Scope {
         Self { started, deadline, ..self.clone() }
     }
 
-    /// Returns the scope of the finally steps of this run, which have the time `grace`.
+    /// Returns the scope of this run's finally steps. Their deadline is `grace` from now.
     ///
-    /// The limits that may have ended the run do not apply to them. They have the limits of a new
-    /// call of a client.
+    /// Limits that may have ended the run do not apply to the finally steps. They count from zero,
+    /// toward the limits of a new composite call.
     pub(crate) fn of_finals(&self, grace: Duration) -> Self {
         let outer = self.meter.outermost();
         let meter = Meter {
@@ -218,8 +219,8 @@ impl Scope {
     }
 
     /// Assigns this scope to the run `name`. `limits` are the limits of this run alone, and
-    /// `context` is the request context. If the run was suspended before, `spent` is its resource
-    /// usage until then.
+    /// `context` is its request context. `spent` is the resource usage before a suspension, or
+    /// `None` for a new run.
     pub(crate) fn of_run(
         mut self,
         name: &Arc<str>,
@@ -258,9 +259,9 @@ impl Scope {
         self
     }
 
-    /// Returns the resource usage of this run alone, to be saved while the run is suspended.
-    /// Includes calls and result bytes only if the run has its own meter, and costs only if it has
-    /// its own account. Returns `None` if all of these values are zero.
+    /// Returns the resource usage of this run alone, so that it can be saved while the run is
+    /// suspended. Includes calls and result bytes only if the run has its own meter, and costs only
+    /// if it has its own account. Returns `None` if all of these values are zero.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
@@ -273,21 +274,22 @@ impl Scope {
         (spent != Spent::default()).then(|| Box::new(spent))
     }
 
-    /// Returns the account to which the costs of the run's tool calls are charged.
+    /// Returns the account that counts the costs of the run's tool calls. Returns `None` if the
+    /// scope was not assigned to a run.
     pub(super) const fn account(&self) -> Option<&Arc<Account>> {
         self.account.as_ref()
     }
 
-    /// Returns `true` if a limit can end this run.
+    /// Returns `true` if a limit of this run or of an outer run can end the run.
     pub(super) fn is_limited(&self) -> bool {
         self.meter.can_end_runs()
     }
 
-    /// Returns the limit that was reached in this run or in an outer run. Returns `None` if no
-    /// limit was reached.
+    /// Returns the limit that has ended this run or an outer run. Returns `None` if no limit was
+    /// reached.
     ///
-    /// If limits of several runs were reached, returns the limit of the outermost of these runs,
-    /// because its end also ends all inner runs.
+    /// If limits of several nested runs were reached, returns the limit of the outermost one,
+    /// because its end also ends the runs inside it.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -295,8 +297,8 @@ impl Scope {
         self.meter.chain().filter_map(Meter::reached).last()
     }
 
-    /// Like [`reached`](Self::reached), but also returns a limit that is used up and that the next
-    /// tool call would exceed. Called before a tool call.
+    /// Like [`reached`](Self::reached), but also returns a limit that allows no further tool call.
+    /// Called before each tool call.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -311,7 +313,7 @@ impl Scope {
         self.reached()
     }
 
-    /// Counts a tool call toward the limits.
+    /// Counts a tool call toward the limits of this run and of its outer runs.
     ///
     /// # Errors
     ///
@@ -330,7 +332,7 @@ impl Scope {
         })
     }
 
-    /// Counts a tool reply of `bytes` bytes toward the limits of the run.
+    /// Adds the size of a tool's reply, in bytes, to the total size of the run's tool results.
     ///
     /// # Errors
     ///
@@ -339,8 +341,8 @@ impl Scope {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 
-    /// Counts the size of a value that the run computes without a tool call. It counts toward the
-    /// same limits as a tool result, because it is kept in memory too.
+    /// Adds the size of a value that the run computes without a tool call to the total size of the
+    /// run's tool results. The value is counted because it takes memory too.
     ///
     /// # Errors
     ///
@@ -349,9 +351,9 @@ impl Scope {
         self.count_bytes(&self.meter, "a value", content_size::of_value(value))
     }
 
-    /// Counts the size of a value that the run builds from the results of its calls. It counts
-    /// toward the limits of the whole composite call, but not toward the limits of a single run,
-    /// because it is not a tool result.
+    /// Counts the size of a value that the run builds from the results of its calls. It counts only
+    /// toward the limit of the whole composite call. The limits of single runs apply only to tool
+    /// results.
     ///
     /// # Errors
     ///
@@ -360,9 +362,9 @@ impl Scope {
         self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
-    /// Counts the memory, `bytes`, of a JSON value that is parsed from a text result. Returns an
-    /// error if all of these values would need more memory than `max_result_bytes` times
-    /// [`PARSED_TIMES`].
+    /// Counts `bytes`, the memory of a JSON value that is parsed from a text result. Returns an
+    /// error if the memory of all these values would exceed [`PARSED_TIMES`] times
+    /// `max_result_bytes`.
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
         let max = meter.max_result_bytes;
@@ -394,12 +396,12 @@ impl Scope {
         Err(StepError { ends_run: reached.is_some(), ..error })
     }
 
-    /// Returns the error of a step or tool call that the limit `reached` rejects.
+    /// Returns the error of a step or tool call that was rejected because of the limit `reached`.
     fn refusal(&self, reached: &Reached) -> StepError {
         reached.refusal(self.name())
     }
 
-    /// Returns the name of the run. Returns an empty string if the run has no meter of its own.
+    /// Returns the name of the run if it has its own meter. Otherwise, returns an empty string.
     fn name(&self) -> &str {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)

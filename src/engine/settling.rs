@@ -7,12 +7,13 @@ use super::{finally::Settled, state::RunState};
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if the outcome of the run is decided, and only finally steps are left.
+    /// Returns `true` if the outcome of the run is decided, so that only its finally steps remain.
     pub(crate) const fn is_settled(&self) -> bool {
         self.settled.is_some()
     }
 
-    /// Decides the outcome of a run of which all steps have ended but the finally steps.
+    /// Decides the outcome of the run, and saves it while the finally steps run. Called when all
+    /// other steps have ended.
     pub(super) fn settle(&mut self) {
         self.settled.get_or_insert_with(|| {
             Box::new(Settled {
@@ -25,7 +26,8 @@ impl RunState {
         });
     }
 
-    /// Restores the outcome of the run after its finally steps have ended.
+    /// Restores the outcome that [`settle`](Self::settle) has saved. Called when the finally steps
+    /// have ended.
     pub(super) fn restore_outcome(&mut self) {
         if let Some(settled) = self.settled.take() {
             let Settled { failed, timed_out, ended_by, reached, skipped_elements } = *settled;

@@ -21,48 +21,51 @@ use super::{
 };
 use crate::message::Context;
 
-/// The maximum number of tool calls in a stored state. No run makes this many calls, and sums of
-/// smaller numbers cannot overflow.
+/// The maximum number of tool calls that a stored state may contain. States with more calls are
+/// rejected as invalid, so that later sums cannot overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// The key of the question that a step asks by itself, as opposed to the questions of a tool. The
-/// key can be empty, because a step asks only one question.
+/// The key of the question that a step itself asks. The key can be empty, because such a step asks
+/// only one question. The questions of a tool have the keys that the tool has chosen.
 pub(super) const OWN: &str = "";
 
-/// The state of a run: its input, the outcomes of its finished steps, and its pending questions.
+/// The state of a run: its input, the outcomes of its finished steps, its pending questions, and
+/// what it needs to resume.
 ///
-/// The state is a plain, serializable value. A run can therefore be suspended in one process and
-/// resumed in another.
+/// The state can be serialized. A run can therefore be suspended in one process and resumed in
+/// another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// The validated input of the run. Replaced by null after the last step that reads the input
-    /// has finished, to save memory.
+    /// The validated input of the run. Set to null, to save memory, after the last step that reads
+    /// it has finished.
     pub(crate) input: Value,
     /// The outcome of each step, in the order of the plan. `None` for a step that has not finished.
     pub(crate) outcomes: Vec<Option<Outcome>>,
     /// The finished steps, in the order in which they finished.
     pub(crate) finished: Vec<usize>,
-    /// The step whose failure made the run fail. `None` if the run has not failed.
+    /// The step whose failure has failed the run. `None` if the run has not failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<usize>,
-    /// Whether the run timed out.
+    /// If `true`, the run ended because its deadline passed.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
-    /// The step that ended the run early: a stop, or a question that the user refused.
+    /// The step that ended the run early: a stop step, or a question that the user declined or did
+    /// not answer. `None` if no step did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
-    /// The outcome of the run, once only its finally steps are left.
+    /// The saved outcome of the run while its finally steps run. Otherwise `None`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) settled: Option<Box<Settled>>,
-    /// The limit that ended the run early. Not serialized, because such a run asks no more
-    /// questions until its outcome is `settled`, and is therefore never suspended before.
+    /// The limit that ended the run. `None` if no limit was reached. Not serialized, because such a
+    /// run is not suspended any more until its finally steps run, and the outcome is saved in
+    /// `settled` then.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
-    /// The loop elements that never started, because a limit ended the run.
+    /// The loop elements that were skipped because a limit ended the run.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
-    /// The outputs of completed steps that no other step reads any more. They are preserved so that
-    /// the run can report them if it fails.
+    /// The outputs of completed steps that no other step reads any more. The run reports them if it
+    /// fails.
     #[serde(skip_serializing_if = "Preserved::is_empty", default)]
     pub(crate) preserved: Preserved,
     /// The pending questions, in the order of the plan.
@@ -75,12 +78,12 @@ pub(crate) struct RunState {
     /// waited for the user.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// Resource usage of the run. Saved while the run is suspended, so that the run continues
-    /// counting from these values after it resumes.
+    /// The resource usage of a suspended run, so that the run continues to count from these values
+    /// after it resumes. `None` if it is zero or the run was not suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// The ID under which observers know the run. Saved while the run is suspended, so that
-    /// observers recognize the run after it resumes.
+    /// The run's ID in the events of a suspended run, so that observers recognize the run after it
+    /// resumes. `None` if the run is not observed or was not suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
     /// A guard of a suspended run. If the run is never resumed, dropping the guard reports the run
@@ -100,47 +103,48 @@ pub(crate) struct RunState {
     pub(super) started_at: Option<String>,
 }
 
-/// The pending questions of a branch: of its tool call, or of a step that asks the user. The branch
-/// waits until the user answers them.
+/// The pending questions of a branch. Either a step asks the user, or a tool has replied to a call
+/// with questions. The branch waits until the user has answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
-    /// For the questions of a tool, the number of tool calls so far. For the question of a step,
-    /// the number of invalid answers so far.
+    /// If a tool asked the questions, the number of tool calls so far. If a step asked the
+    /// question, the number of invalid answers so far.
     pub(super) attempts: u32,
-    /// The time at which the tool call or step started, in milliseconds after the start of the run.
+    /// The time at which the tool call or the step started, in milliseconds after the start of the
+    /// run.
     pub(super) started_ms: u64,
-    /// The index of the call site that the step has chosen, if the step is a switch. `None` for
-    /// other steps.
+    /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) site: Option<usize>,
-    /// The questions by their keys.
+    /// The questions, indexed by their keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(super) questions: BTreeMap<String, Question>,
-    /// The state that must be returned to the tool together with the answers. `None` if a step
-    /// asked the question.
+    /// The state that the next call must send back to the tool, together with the answers. `None`
+    /// if the step itself asked the question.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) resume: Option<Resume>,
-    /// The responses that the client has already sent, indexed by the keys of their questions.
+    /// The client's responses that have arrived so far, indexed by the keys of the questions.
     #[serde(skip)]
     pub(super) responses: Responses,
 }
 
-/// The state of a tool or nested run that asked questions. It is returned together with the
-/// answers.
+/// The state of a tool or nested run that has asked questions. It is needed for continuing after
+/// the user has answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Resume {
-    /// The state that the tool sent with its questions. `None` if the tool sent none.
+    /// The state that a tool sent with its questions (`requestState`). The next call sends it back.
+    /// `None` if the tool sent none.
     Tool(Option<String>),
-    /// The state of a suspended nested run.
+    /// The state of a suspended nested run, which resumes from it.
     Run(Box<RunState>),
 }
 
 // === impl RunState ===
 
 impl RunState {
-    /// Creates the state of a run that has not started.
+    /// Creates the state of a run with `steps` steps that has not started.
     pub(crate) fn new(input: Value, steps: usize) -> Self {
         Self {
             input,
@@ -150,8 +154,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if this state can belong to a run of the plan. Used to reject a stored state
-    /// of another plan, or of an earlier version of the plan.
+    /// Returns `true` if the state is consistent with `plan`. Used for rejecting a stored state
+    /// that belongs to another plan, or to an earlier version of the plan.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let steps = plan.steps().len();
         let Some(finished) = set(&self.finished, steps) else { return false };
@@ -178,7 +182,8 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
-    /// Returns `true` if finally steps have begun only in a run whose outcome is decided.
+    /// Returns `true` unless a finally step has started although the outcome of the run is not
+    /// decided, or the state is otherwise inconsistent with the saved outcome.
     fn fits_phase(&self, plan: &Plan, finished: StepSet) -> bool {
         match &self.settled {
             Some(settled) => {
@@ -197,27 +202,27 @@ impl RunState {
         }
     }
 
-    /// Marks this run and its suspended nested runs as stored elsewhere, so that dropping this
-    /// state does not report them to observers as dropped.
+    /// Marks this run and its suspended nested runs as stored elsewhere. Dropping this state then
+    /// does not report them to observers as dropped.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
         self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
-    /// Returns the number of tool calls that were made so far for steps that have not ended.
+    /// Returns the sum of the attempts of all steps that have not ended.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
-    /// Returns the duration for which the run was active. Excludes the time for which it waited for
-    /// the user.
+    /// Returns the duration for which the run has been active, without the time for which it waited
+    /// for the user.
     pub(crate) const fn active(&self) -> Duration {
         Duration::from_millis(self.active_ms)
     }
 
-    /// Returns the last step, in the order of the plan, that has completed and is not a finally
-    /// step. Returns `None` if no such step has completed.
+    /// Returns the last completed step in the order of the plan, except for finally steps. Returns
+    /// `None` if no such step has completed.
     pub(crate) fn last_completed(&self, plan: &Plan) -> Option<usize> {
         let completed = |&step: &usize| {
             let outcome = self.outcomes[step].as_ref();
@@ -226,15 +231,14 @@ impl RunState {
         (0..self.outcomes.len()).rev().find(completed)
     }
 
-    /// Truncates the outputs that are preserved for the report of a failed run to at most `left`
-    /// bytes in total, including the outputs of suspended nested runs. Then subtracts the remaining
-    /// size of the outputs from `left`.
+    /// Truncates the preserved outputs of this run and of its suspended nested runs to at most
+    /// `left` bytes in total. Subtracts their remaining size from `left`.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }
 
-    /// Calls `visit` with the preserved outputs of this run, and with those of each of its
-    /// suspended nested runs.
+    /// Calls `visit` with the preserved outputs of this run, and then with those of each suspended
+    /// nested run.
     pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
         visit(&mut self.preserved);
         for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {
@@ -242,8 +246,8 @@ impl RunState {
         }
     }
 
-    /// Preserves the output of a step, so that the run can report it if it fails. Removes the
-    /// user's answer from the output of a question, because it is not meant for the caller.
+    /// Preserves the output of a step, so that the run can report it if it fails. If the step asked
+    /// the user, removes the user's answer, because the caller must not see it.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
         // The answers of the user are meant for the run, and not for the caller of the run.
         if let (Some(_), Value::Object(answer)) =
@@ -264,14 +268,14 @@ impl RunState {
         self.preserved.take(step)
     }
 
-    /// Returns the name of the limit that ended the run early. Returns `None` if no limit ended the
-    /// run.
+    /// Returns the name of the limit that ended the run, such as `max_calls`. Returns `None` if no
+    /// limit ended the run.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         self.reached.as_ref().map(|reached| reached.setting.name())
     }
 
-    /// Creates the observation of a run that starts or resumes. Returns `None` if the run is not
-    /// observed.
+    /// Creates the observation of a run that starts or resumes. Returns `None` if the run has no
+    /// observers and its metrics are not recorded.
     pub(super) fn watch<'p>(
         &self,
         plan: &'p Plan,
@@ -300,8 +304,8 @@ impl RunState {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Returns the state of the nested run that asked the questions. Returns `None` if a tool or a
-    /// step asked them.
+    /// Returns the state of the nested run that asked the questions. Returns `None` if a tool or
+    /// the step itself asked them.
     pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
         match &mut self.resume {
             Some(Resume::Run(run)) => Some(run),
@@ -309,12 +313,12 @@ impl PendingQuestion {
         }
     }
 
-    /// Returns `true` if this pending question can belong to a run of the plan. Used to reject
-    /// invalid stored states.
+    /// Returns `true` if the pending question is consistent with `plan`. Used for rejecting invalid
+    /// stored states.
     ///
-    /// The step of the question must exist, and must ask the user or call a tool. If it is a
-    /// switch, the call site that the switch has chosen must exist. If it is a loop, `loops` must
-    /// contain its state, and the loop element that waits for the answer must be running.
+    /// The step must exist, and must ask the user or call a tool. If the step is a switch, the
+    /// chosen call site must exist. If the step is a loop, `loops` must contain its state, and the
+    /// loop element must be running.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };
@@ -340,7 +344,8 @@ impl PendingQuestion {
         Duration::from_millis(self.started_ms)
     }
 
-    /// Returns `true` if a tool call asked the questions. Returns `false` if a step asked them.
+    /// Returns `true` if a tool or a nested run asked the questions. Returns `false` if the step
+    /// itself asked.
     pub(super) const fn is_call(&self) -> bool {
         self.resume.is_some()
     }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// A set of steps of one plan.
+/// A set of steps of one plan. Bit `n` is set if the set contains the step with the index `n`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StepSet(u128);
 
 // === impl StepSet ===
 
 impl StepSet {
-    /// Returns the set of the first `count` steps.
+    /// Returns the set of the steps with the indexes `0..count`.
     pub(crate) const fn first(count: usize) -> Self {
         match count {
             0 => Self(0),
@@ -42,7 +42,7 @@ impl StepSet {
         Self(self.0 & other.0)
     }
 
-    /// Returns the steps that are not in `other`.
+    /// Returns the steps of this set that are not in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }

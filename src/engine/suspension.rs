@@ -6,24 +6,24 @@ use super::{
 };
 use crate::json_size::json_bytes;
 
-/// A problem that is found in a plan before it runs. `step` may change something, although the
-/// state of the run may become too large to be stored for `question`. The state may become too
-/// large because it contains `output`, the output of a step, whose size is unknown in advance.
+/// A problem that is found in a plan before it runs. The step `step` may have side effects although
+/// the run may fail later, at the step `question`. The question fails if the state of the run is
+/// too large to be stored, which depends on the size of a step's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unchecked {
-    /// The step that may change something.
+    /// The index of the step that may have side effects.
     pub(crate) step: usize,
-    /// The step whose output is kept.
+    /// The index of the step whose output is part of the stored state. Its size is unknown in
+    /// advance.
     pub(crate) output: usize,
-    /// The step that asks the question.
+    /// The index of the step that asks the user.
     pub(crate) question: usize,
 }
 
 // === impl Plan ===
 
 impl Plan {
-    /// Returns the set that contains the given step and all steps that depend on it, directly or
-    /// indirectly.
+    /// Returns `step` and all steps that depend on it, directly or indirectly.
     pub(crate) fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {
@@ -37,16 +37,17 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if the record of a step is kept until the steps in `waiting` have run,
-    /// because one of them or the answer of the run reads the record.
+    /// Returns `true` if the record of `step` is kept until the steps in `waiting` have run. This
+    /// is the case if one of them or the answer of the run reads the record.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
     }
 
-    /// Finds a step that may change something although the state of the run may later become too
-    /// large to be stored for one of the `questions`. The state becomes too large if it contains
-    /// the output of a step, whose size may still be unknown when the changing step starts.
+    /// Finds a step that may have side effects although the run may fail later at one of the
+    /// `questions`. The run fails if its state is too large to be stored. The state contains
+    /// outputs of steps, whose size may be unknown when the step with side effects starts.
+    /// `may_change` returns `true` for a step that may have side effects.
     pub(crate) fn find_unchecked(
         &self,
         questions: StepSet,
@@ -78,11 +79,11 @@ impl Plan {
 // === impl RunState ===
 
 impl RunState {
-    /// Returns the minimum size, as JSON, of the run's state when it is suspended for a question.
-    /// Counts the input and the records of finished steps, as far as the output block or a step
+    /// Returns a lower bound of the size of the run's state when it is suspended for `question`, in
+    /// bytes of JSON. Counts the input and the records of finished steps if the answer or a step
     /// that depends on the question reads them.
     ///
-    /// Does not count data that the run may drop before it asks the question.
+    /// Excludes data that the run may drop before it asks the question.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();

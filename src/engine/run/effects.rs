@@ -11,19 +11,20 @@ use crate::engine::{
     scheduler::{Effects, Loop},
 };
 
-/// The end of a branch.
+/// The way in which a branch ended.
 pub(super) enum Ended {
     Outcome(Outcome),
     Asks(Box<Questions>),
 }
 
-/// Carries out the effects of a scheduler: sends progress notifications to the client, reports to
-/// observers, and aborts branches.
+/// The effects of a run on its surroundings: progress notifications to the client, reports to
+/// observers, and aborted branches. The scheduler requests these effects.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
     /// The progress of the run. `None` if the client sent no progress token.
     pub(super) progress: Option<Box<RunProgress>>,
-    /// The observation of the run. `None` if there is nothing to observe.
+    /// The observation of the run. `None` if the run has no observers and its metrics are not
+    /// recorded.
     pub(super) watching: Option<Box<Observation<'p>>>,
 }
 

@@ -14,28 +14,28 @@ pub(in crate::engine) enum Command<'p> {
     Permit,
     /// Prepare the evaluated arguments of a tool call, and make the first attempt of the call.
     Call(NewCall<'p>, JsonObject),
-    /// Make the next attempt of a call.
+    /// Make the next attempt of a branch's tool call, after its retry delay has passed.
     Retry(BranchId),
-    /// Count the size of an output toward the limits of the run. A step has produced this output
-    /// without a tool call. Pass the result to [`count`](super::Scheduler::count).
+    /// Count the size of an output toward the limits of the run, and pass the result to
+    /// [`count`](super::Scheduler::count). A step has produced this output without a tool call.
     Count(Box<MadeOutput>),
     /// Read the clock, because evaluating expressions may have taken some time. Then request the
     /// next command.
     Continue,
-    /// Stop requesting commands for now. Contains the reason.
+    /// Request no more commands until the reason for the pause is over.
     Pause(Pause),
 }
 
 /// The reason why a run does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Pause {
-    /// The run waits for a call to end or for a deadline.
+    /// The run waits for a call to end or for a point in time, such as its deadline.
     Wait,
     /// The run yields to other tasks, because it has evaluated many expressions in a row.
     Yield,
     /// Only questions are pending. The run is suspended until the user answers them.
     Suspended,
-    /// The run has ended.
+    /// The run has ended. No command follows.
     Ended,
 }
 
@@ -43,14 +43,14 @@ pub(in crate::engine) enum Pause {
 pub(in crate::engine) struct NewCall<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
-    /// The previous attempts of the call, and the answers to the questions that the tool asked in
-    /// the last of them. `None` if the tool has not asked questions.
+    /// The previous attempts of the call and the answers to the tool's questions, if the tool has
+    /// asked questions. Otherwise `None`.
     pub(super) resumed: Option<Box<Resumed>>,
 }
 
-/// The previous attempts of a tool call that was interrupted by questions of the tool.
+/// The previous attempts of a tool call that was interrupted because the tool asked questions.
 pub(super) struct Resumed {
-    /// The start of the first attempt.
+    /// The start of the first attempt, as a duration since the start of the run.
     pub(super) begun: Duration,
     pub(super) attempts: u32,
     pub(super) answered: Box<Answered>,
@@ -60,7 +60,7 @@ pub(super) struct Resumed {
 /// question.
 pub(in crate::engine) struct MadeOutput {
     pub(super) step: usize,
-    /// The start of the step.
+    /// The start of the step, as a duration since the start of the run.
     pub(super) begun: Duration,
     pub(super) attempts: u32,
     pub(in crate::engine) output: Value,

@@ -28,15 +28,15 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Returns the error of steps that were not started because a limit has ended the run. Returns
+    /// Returns the error of steps that cannot start because a limit has ended the run. Returns
     /// `None` if no limit was reached.
     pub(super) fn why_ended(&self) -> Option<StepError> {
         let reached = self.state.reached.as_ref()?;
         Some(reached.refusal(&self.plan.name))
     }
 
-    /// After a limit was reached, skips all loop elements that have not started, and ends all calls
-    /// that wait for a retry. Does nothing if no limit was reached.
+    /// Skips all loop elements that have not started, and ends all calls that wait for a retry, if
+    /// a limit has ended the run. Otherwise, does nothing.
     pub(super) fn end_rest(&mut self, now: Duration) {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
@@ -85,7 +85,7 @@ impl<E: Effects> Scheduler<'_, E> {
         Command::Pause(Pause::Ended)
     }
 
-    /// Ends the run at a stop, whose result becomes the result of the run. Cancels all running
+    /// Ends the run at a stop step. `result` becomes the result of the run. Cancels all running
     /// steps and pending questions, and skips the remaining steps.
     pub(super) fn stop_early(&mut self, step: usize, result: CallToolResult, now: Duration) {
         let outcome = Outcome::ended(now, now, Status::Completed, None);
@@ -116,7 +116,8 @@ impl<E: Effects> Scheduler<'_, E> {
         Command::Continue
     }
 
-    /// Prepares the state of the run for a suspension. Called when only questions are pending.
+    /// Updates the state of the run so that a new run can resume from it. Called when only
+    /// questions are pending.
     fn suspend(&mut self, now: Duration) {
         let state = &mut self.state;
         state.asked.sort_unstable_by_key(|asked| asked.id);
@@ -125,9 +126,9 @@ impl<E: Effects> Scheduler<'_, E> {
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
-    /// After a limit was reached, no more questions are asked. This method cancels all loop
-    /// elements that wait for the user. Their loops end with the results of the other elements,
-    /// which become part of the run's partial result.
+    /// Cancels all loop elements that wait for the user, if a limit has ended the run, because no
+    /// more questions are asked then. Their loops end with the results of the other elements, which
+    /// become part of the partial result of the run.
     fn end_loops_that_wait(&mut self, now: Duration) {
         if self.is_over() || self.state.reached.is_none() {
             return;
@@ -148,7 +149,8 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run immediately. Steps that are still running get `status` as their final status.
+    /// Ends the run immediately. Running steps end with the status `status`, and waiting steps are
+    /// skipped.
     fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
@@ -172,7 +174,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends a running step immediately, with `status` as its final status.
+    /// Ends a running step immediately. Its final status is `status`: cancelled or timed out.
     fn cut_off(&mut self, step: usize, status: Status, now: Duration) {
         let is_late = status == Status::TimedOut;
         let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
@@ -201,10 +203,11 @@ impl<E: Effects> Scheduler<'_, E> {
         self.record(step, Outcome { attempts, site, ..outcome });
     }
 
-    /// Marks the step that finished last as timed out if the deadline of the run has passed.
+    /// Changes the outcome of the step that finished last to a timeout, if it finished after the
+    /// deadline of the run.
     ///
-    /// Does nothing if the answer consists of the outcomes of all steps, as for a fan-out, because
-    /// outcomes that arrive late are returned too.
+    /// Does nothing if the answer consists of the outcomes of all steps, as for a fan-out. Such an
+    /// answer may contain late outcomes.
     fn end_late(&mut self, now: Duration) {
         if now > self.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

@@ -60,8 +60,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Asks the question of a step, by adding it to the pending questions. Returns an error if the
-    /// user cannot be asked, or if an expression in the question cannot be evaluated.
+    /// Starts a step that asks the user: adds its question to the pending questions. Returns an
+    /// error if the user cannot be asked, or if the question cannot be evaluated.
     pub(super) fn ask(
         &mut self,
         step: usize,
@@ -91,8 +91,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         started.saturating_add(milliseconds(time))
     }
 
-    /// Processes the user's response to the question of a step. Returns a command if the user has
-    /// accepted. Otherwise, ends the step, or leaves the question pending.
+    /// Processes the user's response to the question of a step. If the user has accepted, returns
+    /// the command that counts the answer. Otherwise, ends the step or keeps the question pending,
+    /// and returns `None`.
     fn accept(
         &mut self,
         mut asked: PendingQuestion,
@@ -150,7 +151,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that calls no tool. `ended` is its output or its error.
+    /// Ends a step that calls no tool. `ended` is the output of the step or its error.
     fn end_step(
         &mut self,
         step: usize,
@@ -170,8 +171,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Calls a tool again, now with the user's responses to its questions. If no question has a
-    /// response yet, all questions stay pending and the method returns `None`.
+    /// Returns the command that calls a tool again with the user's responses to its questions. If
+    /// no question has a response yet, keeps the questions pending and returns `None`. If the
+    /// arguments cannot be evaluated, ends the branch and returns `None`.
     fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
         let Some(answered) = asked.take_answers() else {
             self.state.asked.push(asked);
@@ -196,8 +198,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the call site of a branch. For a switch, this is the call site `chosen`, which the
-    /// switch has selected. Any other step has only one call site.
+    /// Returns the call site of a branch. If the step is a switch, `chosen` is the index of the
+    /// call site that it has chosen. Any other step has only one call site, and `chosen` is `None`.
     fn chosen_site(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
         let mut sites = self.plan.steps()[id.step].action.sites();
         match chosen {
@@ -218,10 +220,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.asked.push(asked);
     }
 
-    /// Rejects a call to a tool that is not read-only if a later question is certain to fail. The
-    /// call could otherwise have side effects although the run cannot succeed. A question fails if
-    /// the client cannot be asked, or if the state of the suspended run would be too large to
-    /// store.
+    /// Returns an error and fails the run if a later question is certain to fail and the tool of
+    /// `start` is not read-only. The call could otherwise have side effects although the run cannot
+    /// succeed. A question fails if the client cannot be asked, or if the state of the suspended
+    /// run would be too large to store.
     pub(super) fn check_questions(
         &mut self,
         step: usize,
@@ -254,9 +256,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Err(refused)
     }
 
-    /// Returns the error of a step that is rejected because the run could not be suspended
-    /// afterwards for the question of the step `later`. By then, the state of the run would have at
-    /// least `bytes` bytes, which exceeds the maximum of `room` bytes.
+    /// Returns the error of a step that must not start, because the run could not be suspended
+    /// later, when the step `later` asks its question. The state of the run would have at least
+    /// `bytes` bytes by then. The maximum is `room` bytes.
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
@@ -267,8 +269,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         StepError::new(ErrorKind::Limit, why)
     }
 
-    /// Returns `true` if a step is certain to start, because it has no condition or because its
-    /// condition is already known to be true.
+    /// Returns `true` if the condition of a step is already known to be true, or if the step has no
+    /// condition.
     fn is_certain(&mut self, step: usize) -> bool {
         let Some(condition) = &self.plan.steps()[step].condition else { return true };
         let is_known = |used: &Use<'_>| match used.root {
@@ -278,8 +280,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
     }
 
-    /// Returns the error of a step that is rejected because the client cannot ask the user. `what`
-    /// describes the question in the error message.
+    /// Returns the error of a step that fails because the client cannot be asked. `what` is the
+    /// beginning of the error message, which describes the question.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
         match self.asking.as_ref().and_then(|asking| asking.closed) {
