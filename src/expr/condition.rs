@@ -15,12 +15,13 @@ use super::{
     wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };
 
-/// A boolean condition: a reference such as `$input.ok`, or a template. The braces of the template
-/// may be omitted.
+/// A boolean condition. Written as a reference such as `$input.ok`, or as a template such as `{{
+/// input.count > 3 }}`, whose braces may be omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
-/// The collection of a loop: an array, or an expression that evaluates to an array.
+/// The collection over which a loop iterates. Written as an array, or as an expression that
+/// evaluates to an array.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collection(Expression);
 
@@ -77,8 +78,8 @@ impl fmt::Display for Condition {
 // === impl Collection ===
 
 impl Collection {
-    /// Parses a collection from an array or a string. The string contains a JSON array or, as in a
-    /// [`Condition`], a reference or a template.
+    /// Parses a collection from an array or a string. The string contains a JSON array, a reference
+    /// or a template. The braces of the template may be omitted.
     pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
@@ -104,7 +105,7 @@ impl Collection {
         }
     }
 
-    /// Evaluates the collection and returns its elements.
+    /// Evaluates the collection, and returns its elements.
     ///
     /// # Errors
     ///
@@ -151,7 +152,8 @@ impl fmt::Display for Collection {
     }
 }
 
-/// Returns a description of a value's type for error messages, such as `an array`.
+/// Returns a description of a value's type for error messages, such as `an array`. `None` stands
+/// for a missing value.
 pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
     match value {
         None => "nothing",

@@ -4,25 +4,25 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Provides the values that expressions read, such as the input of a run and the outputs of its
+/// Provides the values that expressions can read, such as the input of a run and the outputs of its
 /// steps.
 pub(crate) trait Data {
-    /// Returns the value of a root, which is the part of the data that a reference names first.
-    /// Returns `None` if the value does not exist yet, for example because the step has not run.
+    /// Returns the value of `root`. Returns `None` if the value does not exist, for example because
+    /// the step has not run.
     fn get(&self, root: Root) -> Option<Cow<'_, Value>>;
 }
 
-/// The value at which a reference starts, such as the input or the output of a step. The path of
-/// the reference leads from the root to a part of this value.
+/// The value at which a reference starts, such as the input of the run or the output of a step. The
+/// rest of the reference is a path to a part of this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Root {
-    /// The input of the run, which is the validated arguments of the composite call.
+    /// The input of the run, which consists of the validated arguments of the composite call.
     Input,
-    /// A field of a step's record, such as its output or its status.
+    /// A field of a step's data, such as its output or its status.
     Step {
-        /// The index of the step in the list of all steps.
+        /// The index of the step in the plan.
         step: usize,
-        /// The field of the record.
+        /// The selected field.
         field: Field,
     },
     /// The current element of a loop or, in a loop without a collection, the output of the previous
@@ -38,16 +38,18 @@ pub(crate) enum Root {
     WorkflowStartedAt,
 }
 
-/// A field of a step's record. References select it by name, as in `$steps.search.output`.
+/// A field of the data of a step. A reference selects it by name: `$steps.search.output` reads the
+/// output of the step `search`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Field {
-    /// The output of the step. This is the structured content of the tool result, the JSON value
-    /// that was parsed from its text, or an object with its content blocks.
+    /// The output of the step: the structured content of the tool result, the JSON value that was
+    /// parsed from its text, or else an object with its content blocks.
     Output,
     /// An object with all content blocks of the tool result. Its keys are `text`, `text_1`,
     /// `image_0`, `resource` and so on.
     Content,
-    /// An array of all content blocks of the step's result, as in the protocol.
+    /// An array of all content blocks of the tool result, in the form that the MCP specification
+    /// defines.
     Blocks,
     /// The first text in the tool result.
     Text,
@@ -61,11 +63,11 @@ pub(crate) enum Field {
 // === impl Field ===
 
 impl Field {
-    /// All fields of a step's record.
+    /// All fields, in the order in which messages list them.
     pub(crate) const ALL: [Self; 6] =
         [Self::Output, Self::Content, Self::Blocks, Self::Text, Self::Status, Self::Error];
 
-    /// Returns the name of the field in references.
+    /// Returns the name by which references select the field.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Output => "output",

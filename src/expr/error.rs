@@ -52,8 +52,8 @@ pub enum ExpressionError {
         /// A reference to the member of the step's output that has this name. Suggested in the
         /// error message.
         near: String,
-        /// A reference to an existing field with a similar name. Suggested in the error message,
-        /// before `near`. `None` if no field has a similar name.
+        /// A reference to an existing field with a similar name, such as `$steps.a.output`.
+        /// Suggested in the error message before `near`. `None` if no field has a similar name.
         similar: Option<String>,
     },
     /// A reference names a variable that does not exist.
@@ -61,9 +61,10 @@ pub enum ExpressionError {
     UnknownVariable {
         /// The reference as written in the definition.
         text: String,
-        /// The name that no variable has.
+        /// The unknown name of the variable.
         name: String,
-        /// The most similar name of a variable, as a suggestion. `None` if no name is similar.
+        /// The existing variable with the most similar name. Suggested in the error message. `None`
+        /// if no name is similar.
         near: Option<String>,
     },
     /// A reference leads to a part of a variable's value that does not exist, such as
@@ -99,13 +100,14 @@ pub enum ExpressionError {
         /// The column of the error in its line, in characters, starting at one.
         column: usize,
     },
-    /// A value that must have a certain type, such as the collection of a loop, cannot have this
-    /// type, whatever the data of a run is.
+    /// A value cannot have the type that its place requires, in any run. For example, the
+    /// collection of a loop is an object.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The description of the value in the error message, such as `the collection`.
+        /// The value that has the wrong type, as the error message names it: `the collection`, for
+        /// example.
         what: &'static str,
-        /// The actual type of the value.
+        /// The actual type of the value, such as `a number`.
         found: &'static str,
         /// The expected type of the value.
         expected: &'static str,
@@ -139,7 +141,7 @@ pub enum EvaluationError {
         /// The reference to the array element, as written in the definition.
         reference: String,
     },
-    /// The evaluation of a template failed, but not because of a missing value.
+    /// A template could not be evaluated, for a reason other than a missing value.
     #[error("{reason} in the template `{template}`")]
     Template {
         /// The text of the template, or of the part of it that failed. Truncated if it is too long.
@@ -155,21 +157,21 @@ pub enum EvaluationError {
         /// The maximum size of the produced string, in bytes.
         max: usize,
     },
-    /// The value of a condition is not a boolean (or the text `true` or `false`), or the value of a
-    /// loop's collection is not an array.
+    /// The value of a condition is neither a boolean nor one of the strings `true` and `false`, or
+    /// the value of a loop's collection is not an array.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The name of the value in the message.
+        /// The value that has the wrong type, as the error message names it.
         what: &'static str,
-        /// The actual type of the value.
+        /// The actual type of the value, such as `a number`.
         found: &'static str,
         /// The expected type of the value.
         expected: &'static str,
     },
 }
 
-/// Formats an optional suggestion, followed by the word "or", for an error message that contains
-/// another suggestion.
+/// The first of two suggestions in an error message. Formats it together with the word "or".
+/// Formats nothing if it is `None`.
 struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===

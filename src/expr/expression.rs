@@ -20,27 +20,29 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// The text that replaces values with secret variables.
+/// The string that replaces values in which secret variables occur.
 const HIDDEN: &str = "…";
 
-/// A use of a reference in an expression, which reads a value of the run.
+/// A reference in an expression, together with its position. It reads a value of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Use<'e> {
-    /// The path from the root of the expression to the string that contains the reference.
+    /// The position of the reference: the path from the root of the expression to the string that
+    /// contains it.
     pub(crate) place: Vec<PathSegment>,
-    /// The value at which the reference starts, such as the input.
+    /// The value at which the reference starts, such as the input of the run.
     pub(crate) root: Root,
     /// The path from `root` to the referenced value. If a template computes one of the keys, the
     /// path ends before this key.
     pub(crate) path: &'e [PathSegment],
-    /// Whether the referenced value may be missing.
+    /// If `true`, the referenced value may be missing. If `false`, a missing value is an error.
     pub(crate) optional: bool,
-    /// Whether the string consists only of this reference. If so, the value keeps its type.
+    /// If `true`, the string consists only of this reference, so that the value keeps its type. If
+    /// `false`, the reference is a part of a template that computes another value.
     pub(crate) bare: bool,
-    /// Whether the reference is evaluated every time the expression is evaluated. `false` if a
-    /// template evaluates it only under a condition.
+    /// If `true`, the reference is read whenever the expression is evaluated. If `false`, a
+    /// template reads it only under a condition.
     pub(crate) certain: bool,
-    /// The reference as written.
+    /// The text of the reference, such as `$input.query`.
     pub(crate) text: &'e str,
 }
 
@@ -49,7 +51,7 @@ enum Node {
     /// A value that contains no references or templates.
     Literal(Value),
     Reference(Reference),
-    /// Boxed because it is rare.
+    /// A reference to a configured variable, such as `$vars.team`. Boxed because it is rare.
     Variable(Box<VariableReference>),
     Template(Template),
     Array(Vec<Self>),
@@ -59,8 +61,8 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// Returns the name of the input property that the reference reads. Returns `None` if the
-    /// reference reads no part of the input, or the whole input.
+    /// Returns the name of the input property that the reference reads. Returns `None` if it reads
+    /// the whole input, or a value other than the input.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),
@@ -83,8 +85,8 @@ impl Expression {
         Self::parse_in(value, &ScopeNames::default())
     }
 
-    /// Parses the references and templates in the strings of `value`. They can refer to all names
-    /// in `names`.
+    /// Parses the references and templates in the strings of `value`. They can use all names in
+    /// `names`.
     pub(crate) fn parse_in(
         value: &Value,
         names: &ScopeNames<'_>,
@@ -94,8 +96,8 @@ impl Expression {
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
-    /// Parses a string that contains a reference, a template, or the expression of a template
-    /// without its braces.
+    /// Parses the string of a condition or collection. It contains a reference, a template, or the
+    /// code of a template without its braces.
     pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
@@ -127,13 +129,13 @@ impl Expression {
         self.evaluate_in(input)
     }
 
-    /// Replaces all references and templates by their values, which are read from `data`.
+    /// Evaluates the expression like [`evaluate`](Self::evaluate), with values from `data`.
     pub(crate) fn evaluate_in(&self, data: &dyn Data) -> Result<Option<Value>, EvaluationError> {
         self.0.evaluate(data)
     }
 
-    /// Evaluates the references and templates that read only roots that are `known`. Returns all
-    /// others as they are written.
+    /// Evaluates the expression as far as possible before a run. `known` returns `true` for the
+    /// roots whose values are known. References and templates that read other roots remain as text.
     pub(crate) fn preview(
         &self,
         data: &dyn Data,
@@ -142,7 +144,8 @@ impl Expression {
         self.0.preview(data, known)
     }
 
-    /// Returns all references in the expression, in the order in which they are written.
+    /// Returns all references in the expression, in the order of their occurrence. Excludes
+    /// references to variables.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
         self.0.visit(&mut Vec::new(), &mut |node, place| node.add_uses(place, &mut uses));
@@ -158,13 +161,13 @@ impl Expression {
         }
     }
 
-    /// Returns the expression as it was written, except for literal strings that begin with `$$`:
-    /// their first `$` is removed.
+    /// Returns the JSON value from which the expression was parsed. Only the first `$` of literal
+    /// strings that begin with `$$` is missing.
     pub(crate) fn written(&self) -> Value {
         self.0.written()
     }
 
-    /// Returns the paths to all strings that are references or templates.
+    /// Returns the paths to all strings in the expression that are references or templates.
     pub(crate) fn evaluated(&self) -> Vec<Vec<PathSegment>> {
         let mut places = Vec::new();
         self.0.visit(&mut Vec::new(), &mut |node, place| {
@@ -180,8 +183,8 @@ impl Expression {
         self.0.has_secrets()
     }
 
-    /// Returns the places of all references to secret variables, each with the reference as
-    /// written.
+    /// Returns all references to secret variables. Each consists of the path to the string that
+    /// contains it, and its text.
     pub(crate) fn secrets(&self) -> Vec<(Vec<PathSegment>, &str)> {
         let mut secrets = Vec::new();
         self.0.visit(&mut Vec::new(), &mut |node, place| {
@@ -190,9 +193,9 @@ impl Expression {
         secrets
     }
 
-    /// Returns the references whose values the evaluated expression always contains unchanged, if
-    /// the expression is a text. Filtered values are omitted, and so are values that a template
-    /// inserts only under a condition.
+    /// Returns the references whose values are always contained unchanged in the value of the
+    /// expression. Excludes references whose values a template filters or inserts only under a
+    /// condition. Returns no references if the expression is an array or an object.
     pub(crate) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
         match &self.0 {
             Node::Reference(reference) => vec![(reference.root(), reference.path())],
@@ -201,8 +204,8 @@ impl Expression {
         }
     }
 
-    /// Returns a copy of `value`, to which this expression was evaluated. Members that contain
-    /// secret variables are replaced by `…`.
+    /// Returns a copy of `value`, the value of this expression, in which each member that contains
+    /// a secret variable is replaced by `…`.
     pub(crate) fn without_secrets(&self, value: &Map<String, Value>) -> Map<String, Value> {
         let mut value = value.clone();
         for (name, member) in &mut value {
@@ -219,8 +222,8 @@ impl Expression {
         value
     }
 
-    /// Converts the expression to a partially known value. All references and templates become
-    /// unknown parts.
+    /// Converts the expression to a value that is only partially known before a run. Each reference
+    /// and each template becomes an unknown part.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }
@@ -394,7 +397,7 @@ impl Node {
         }
     }
 
-    /// Returns the JSON value as it is written.
+    /// Returns the JSON value from which this node was parsed.
     fn written(&self) -> Value {
         match self {
             Self::Literal(value) => value.clone(),
@@ -409,8 +412,8 @@ impl Node {
         }
     }
 
-    /// Calls `visit` for each literal, reference, variable and template in the expression, with its
-    /// place.
+    /// Calls `visit` for each literal, reference, variable and template under this node. `place` is
+    /// the path to this node, and `visit` receives the path to the visited node.
     fn visit<'e>(
         &'e self,
         place: &mut Vec<PathSegment>,
@@ -437,7 +440,7 @@ impl Node {
         }
     }
 
-    /// Adds the references in a part of an expression at `place`.
+    /// Appends the references of this node to `uses`. `place` is the path to the node.
     fn add_uses<'e>(&'e self, place: &[PathSegment], uses: &mut Vec<Use<'e>>) {
         match self {
             Self::Reference(reference) => uses.push(Use {
@@ -462,7 +465,8 @@ impl Node {
         }
     }
 
-    /// Returns the references to secret variables in a part of an expression, as written.
+    /// Returns the texts of the references to secret variables in this node. Does not search the
+    /// nodes of an array or object.
     fn secrets(&self) -> Vec<&str> {
         match self {
             Self::Variable(variable) if variable.is_secret() => vec![variable.written()],

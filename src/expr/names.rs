@@ -2,7 +2,8 @@
 
 use super::Variables;
 
-/// The words for operators, constants and statements. They cannot be used as names.
+/// The keywords of the template language: operators, constants and words of statements. A keyword
+/// cannot be a name.
 pub(crate) const KEYWORDS: [&str; 14] = [
     "and",
     "or",
@@ -20,57 +21,57 @@ pub(crate) const KEYWORDS: [&str; 14] = [
     "recursive",
 ];
 
-/// Other names that cannot be used for loop elements, because they have another meaning.
+/// Further words that cannot be the name of a loop variable, because they already have a meaning in
+/// expressions.
 pub(super) const RESERVED: [&str; 11] = [
     "input", "params", "prev", "steps", "vars", "workflow", "index", "loop", "True", "False",
     "None",
 ];
 
-/// The names to which an expression can refer. They depend on the place of the expression in the
+/// The names that an expression can use. They depend on the position of the expression in the
 /// definition of a composite.
 ///
-/// All expressions can refer to the input. `ScopeNames::default()` contains only the input.
+/// All expressions can use `input`. It is the only name in `ScopeNames::default()`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
     /// The names of all steps, in the order of their indexes.
     pub(crate) steps: &'n [&'n str],
-    /// The step whose output is the value of `$prev`.
+    /// The step whose output `$prev` reads.
     pub(crate) previous: Previous,
-    /// In a pipeline, the number of steps before the step of the expression, which can refer only
-    /// to these steps. `None` if the expression can refer to all steps. In this case, a step always
-    /// runs after the steps to which its expressions refer.
+    /// The number of steps to which the expression can refer: in a pipeline, only to the steps
+    /// before its own step. `None` if the expression can refer to all steps, because each step runs
+    /// after the steps to which it refers.
     pub(crate) before: Option<usize>,
     /// The name by which expressions in a loop refer to the current element. `None` outside of
     /// loops.
     pub(crate) item: Option<&'n str>,
-    /// Whether the expression can refer to the run and the composite, for example by `workflow.id`,
-    /// `workflow.name` or `workflow.started_at`.
+    /// If `true`, the expression can refer to the run and the composite by `workflow.id`,
+    /// `workflow.name` and `workflow.started_at`.
     pub(crate) run: bool,
-    /// The variables that expressions can refer to. `None` if `vars` is an unknown name.
+    /// The variables that the expression can read as `vars`. `None` if the expression cannot use
+    /// the name `vars`.
     pub(crate) variables: Option<&'n Variables>,
-    /// Whether the expression can refer to secret variables, because clients do not see its value.
+    /// If `true`, the expression can read secret variables, because clients do not see its value.
     pub(crate) allows_secrets: bool,
-    /// Whether strings with an unknown name after the `$` are literals, and all references are
-    /// optional.
+    /// If `true`, a string such as `$5` whose `$` precedes an unknown name is a literal string, and
+    /// all references are optional. If `false`, an unknown name is an error.
     pub(crate) lenient: bool,
 }
 
-/// The step whose output is the value of `$prev`.
+/// The step whose output `$prev` reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// No previous step exists, because the steps do not run one after the other. `$prev` is an
-    /// unknown name.
+    /// `$prev` is an unknown name, because the steps do not run one after the other.
     #[default]
     None,
-    /// No previous step exists, because the expression belongs to the first step of a pipeline.
-    /// `$prev` is an error.
+    /// `$prev` is an error, because the expression belongs to the first step of a pipeline.
     First,
-    /// The step with this index.
+    /// `$prev` reads the output of the step with this index.
     Step(usize),
 }
 
-/// Returns `true` if `name` cannot be used for loop elements, because it is a keyword or has
-/// another meaning.
+/// Returns `true` if `name` cannot be the name of a loop variable, because it is a keyword or
+/// already has a meaning in expressions.
 pub(crate) fn is_reserved(name: &str) -> bool {
     KEYWORDS.contains(&name) || RESERVED.contains(&name)
 }

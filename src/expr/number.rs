@@ -2,7 +2,7 @@
 
 use serde_json::Number;
 
-/// The limit up to which a float can represent every integer exactly.
+/// 2^53, up to which an `f64` can represent every integer exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Parses a JSON number. Returns `None` if the string is not a valid JSON number, or if it is an
@@ -25,7 +25,8 @@ pub(crate) fn parse_integer(text: &str) -> Option<Number> {
 }
 
 /// Converts a float without a fraction, such as `3.0`, to an integer. Returns `None` if the float
-/// has a fraction. Returns the float unchanged if it is too large to be exact.
+/// has a fraction. Returns integers unchanged, and also floats whose absolute value is greater than
+/// 2^53.
 pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return Some(number.clone());

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// A JSON value of which some parts are unknown before a run, because they are references or
-/// templates.
+/// A JSON value that is only partially known before a run. References and templates are unknown
+/// parts of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
-        /// Whether the array element or object member is omitted if the run does not provide a
-        /// value for it.
+        /// If `true`, the array element or object member may be missing in the value that the run
+        /// computes.
         optional: bool,
     },
     Array(Vec<Self>),

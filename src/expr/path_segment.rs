@@ -28,8 +28,8 @@ impl PathSegment {
     }
 }
 
-/// Parses a key as an array index. References can use a key as an index, because `.0` is equivalent
-/// to `[0]`. Returns `None` if the key is not an index.
+/// Parses the key of a reference as an array index, because `.0` is equivalent to `[0]`. Returns
+/// `None` if the key is not an index.
 pub(super) fn place(key: &str) -> Option<usize> {
     // The largest possible index has 20 digits.
     if key.len() > 20 {

@@ -22,19 +22,20 @@ pub(crate) struct Reference {
     optional: bool,
 }
 
-/// The parts of a reference as it is written.
+/// The parts of the text of a reference, such as `$input.a[0]?`.
 pub(super) struct Parts<'a> {
-    /// The name with which the reference begins, without `$`.
+    /// The name at the beginning of the reference, without `$`, such as `input`.
     name: &'a str,
     pub(super) path: Vec<PathSegment>,
-    /// Whether the reference ends in `?`.
+    /// If `true`, the reference ends in `?`, so that its value may be missing.
     pub(super) optional: bool,
 }
 
 // === impl Reference ===
 
 impl Reference {
-    /// Parses a string that begins with `$` as a reference.
+    /// Parses a reference, which begins with `$`. Returns an error if the text is not a reference,
+    /// or if it uses a name that is not in `names`.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         // Reports an unknown name and not malformed syntax, because a string such as `$5.00 off`
         // may be meant literally.
@@ -51,24 +52,24 @@ impl Reference {
         self.root
     }
 
-    /// Returns the text of the reference as it is written.
+    /// Returns the text of the reference, such as `$input.a[0]`.
     pub(crate) fn written(&self) -> &str {
         &self.written
     }
 
-    /// Returns the path from the root of the reference to the referenced value. The path is empty
-    /// if the reference is only a root, such as `$input`.
+    /// Returns the path from the root of the reference to the referenced value. The path of
+    /// `$input` is empty.
     pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
-    /// Returns `true` if the reference is optional, which means that it may refer to a missing
-    /// value.
+    /// Returns `true` if the referenced value may be missing. If `false`, a missing value is an
+    /// error.
     pub(crate) const fn is_optional(&self) -> bool {
         self.optional
     }
 
-    /// Returns the referenced value from `data`. Returns `None` if the value is missing.
+    /// Reads the referenced value from `data`. Returns `None` if the value is missing.
     pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
@@ -77,7 +78,7 @@ impl Reference {
         }
     }
 
-    /// Returns the error for this reference if its value is missing in `data`.
+    /// Returns the evaluation error for the case that the referenced value is missing in `data`.
     pub(super) fn missing(&self, data: &dyn Data) -> EvaluationError {
         let reference = self.to_string();
         match data.get(self.root) {
@@ -98,8 +99,9 @@ impl fmt::Display for Reference {
 // === impl Parts ===
 
 impl<'a> Parts<'a> {
-    /// Parses a text that begins with `$` as a reference. Returns `None` if `is_known` returns
-    /// `false` for the name with which it begins, or if no path follows the name.
+    /// Splits a text that begins with `$` into the parts of a reference. Returns `None` if the text
+    /// is not a reference: `is_known` returns `false` for its name, or the name is not followed by
+    /// a path or the end.
     pub(super) fn parse_if(
         text: &'a str,
         is_known: impl Fn(&str) -> bool,
@@ -112,13 +114,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Follows `path` into `value` and returns the part that it leads to. Returns `None` if any part of
-/// the path is missing.
+/// Returns the part of `value` to which `path` leads. Returns `None` if the part does not exist.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
-/// Returns `true` if a reference can begin with `name` at this place of the definition.
+/// Returns `true` if a reference can begin with `name` in an expression that can use `names`.
 fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
@@ -130,8 +131,8 @@ fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     }
 }
 
-/// Returns the root of a reference that begins with `name` and continues with `path`. Also returns
-/// how many segments of `path` belong to the root.
+/// Returns the root of a reference that consists of `name` and `path`. Also returns the number of
+/// segments of `path` that select the root. This is 2 for `steps.a.output`.
 pub(super) fn root(
     text: &str,
     name: &str,
@@ -185,7 +186,7 @@ pub(super) fn root(
     }
 }
 
-/// Returns the index of the step that `segment` identifies, either by name or by index.
+/// Returns the index of the step that `segment` selects by its name or its index.
 fn step(
     text: &str,
     segment: Option<&PathSegment>,
@@ -249,7 +250,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Parses the rest of a reference after its name.
+    /// Parses the path of a reference, after its name was consumed.
     fn parts(&mut self, name: &'a str) -> Result<Parts<'a>, ExpressionError> {
         let mut path = Vec::new();
         let mut optional = false;
@@ -279,7 +280,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `[0]`, `['key']` or `["key"]`.
+    /// Parses a path segment in brackets: `[0]`, `['key']` or `["key"]`.
     fn bracket(&mut self) -> Result<PathSegment, ExpressionError> {
         self.take(1);
         let segment = match self.rest.chars().next() {
@@ -308,14 +309,15 @@ impl<'a> Parser<'a> {
         Ok(segment)
     }
 
-    /// Consumes and returns the word at the current position of the text. The word may be empty.
+    /// Consumes and returns the word at the current position. Returns an empty string if there is
+    /// no word.
     fn word(&mut self) -> &'a str {
         let end = self.rest.find(|c| !is_word_character(c)).unwrap_or(self.rest.len());
         self.take(end)
     }
 
-    /// Consumes and returns the next `bytes` bytes of the text. They must end at a character
-    /// boundary.
+    /// Consumes and returns the next `bytes` bytes of the text. Panics if they do not end at a
+    /// character boundary.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;

@@ -4,18 +4,18 @@ use std::{borrow::Cow, mem};
 
 use super::value::{Budget, Evaluated, Failure, Text, Value};
 
-/// The evaluated arguments of a filter, a test or a function, which can be positional or named. An
-/// argument is removed when it is read. Arguments that are left at the end are unknown, and cause
-/// an error.
+/// The evaluated arguments of a filter, a test or a function: positional arguments, and then named
+/// ones. Reading an argument removes it. Arguments that remain at the end are an error, because
+/// they are unknown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments<'v> {
     unnamed: Vec<Value<'v>>,
-    /// The number of unnamed arguments that have already been read.
+    /// The number of positional arguments that have been read.
     taken: usize,
     named: Vec<(&'v str, Value<'v>)>,
 }
 
-/// A call of a filter: the value to which the filter is applied, and its arguments.
+/// The input of a filter: the value to which the filter is applied, and its arguments.
 pub(super) struct Call<'b, 'v> {
     pub(super) budget: &'b Budget,
     pub(super) value: Value<'v>,
@@ -25,7 +25,8 @@ pub(super) struct Call<'b, 'v> {
 // === impl Arguments ===
 
 impl<'v> Arguments<'v> {
-    /// Adds an argument. Unnamed arguments must be added before named ones.
+    /// Adds an argument. `name` is `None` for a positional argument. The caller must add positional
+    /// arguments first.
     pub(super) fn push(&mut self, name: Option<&'v str>, value: Value<'v>) {
         match name {
             Some(name) => self.named.push((name, value)),
@@ -33,13 +34,13 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Returns the next unnamed argument without removing it. Returns `None` if all of them have
-    /// been read.
+    /// Returns the next positional argument without removing it. Returns `None` if no positional
+    /// argument is left.
     pub(super) fn first(&self) -> Option<&Value<'v>> {
         self.unnamed.get(self.taken)
     }
 
-    /// Deducts the evaluation steps for copying and reading the arguments from the budget.
+    /// Deducts the evaluation steps for copying and reading all arguments from the budget.
     pub(super) fn count(&self, budget: &Budget) -> Evaluated<()> {
         let named = self.named.iter().map(|(_, value)| value);
         for value in self.unnamed.iter().chain(named) {
@@ -55,41 +56,40 @@ impl<'v> Arguments<'v> {
         Some(self.named.swap_remove(place).1)
     }
 
-    /// Removes and returns the next unnamed argument. If no unnamed argument is left, removes and
-    /// returns the named argument `name` instead.
+    /// Removes and returns the next positional argument or, if none is left, the named argument
+    /// `name`. Returns `None` if neither exists.
     pub(super) fn take(&mut self, name: &str) -> Option<Value<'v>> {
         let Some(value) = self.unnamed.get_mut(self.taken) else { return self.named(name) };
         self.taken += 1;
         Some(mem::replace(value, Value::Undefined))
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Returns an error if the argument
-    /// is missing.
+    /// Like [`take`](Self::take), but returns an error if the argument is missing.
     pub(super) fn required(&mut self, name: &str) -> Evaluated<Value<'v>> {
         self.take(name).ok_or_else(Self::missing)
     }
 
-    /// Removes and returns all unnamed arguments that have not been read.
+    /// Removes and returns all positional arguments that have not been read.
     pub(super) fn rest(&mut self) -> Vec<Value<'v>> {
         let rest = self.unnamed.split_off(self.taken.min(self.unnamed.len()));
         self.taken = self.unnamed.len();
         rest
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Returns `None` if it is null or
-    /// missing, and an error if it is not a string.
+    /// Like [`take`](Self::take), but also returns `None` if the argument is null, and an error if
+    /// it is not a string.
     pub(super) fn text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.take(name))
     }
 
-    /// Removes and returns the named argument `name`. Returns `None` if it is null or missing, and
-    /// an error if it is not a string.
+    /// Like [`named`](Self::named), but also returns `None` if the argument is null, and an error
+    /// if it is not a string.
     pub(super) fn named_text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.named(name))
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Returns `None` if it is null or
-    /// missing, and an error if it is not an integer.
+    /// Like [`take`](Self::take), but also returns `None` if the argument is null, and an error if
+    /// it is not an integer.
     pub(super) fn integer(&mut self, name: &str) -> Evaluated<Option<i64>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -100,20 +100,20 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Removes and returns an argument like [`take`](Self::take). Returns `None` if it is null or
-    /// missing, and an error if it is not a boolean.
+    /// Like [`take`](Self::take), but also returns `None` if the argument is null, and an error if
+    /// it is not a boolean.
     pub(super) fn flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.take(name))
     }
 
-    /// Removes and returns the named argument `name`. Returns `None` if it is null or missing, and
-    /// an error if it is not a boolean.
+    /// Like [`named`](Self::named), but also returns `None` if the argument is null, and an error
+    /// if it is not a boolean.
     pub(super) fn named_flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.named(name))
     }
 
-    /// Returns an error if some arguments have not been read, because the filter or test does not
-    /// accept them.
+    /// Returns an error if arguments are left that were not read. They are unknown to the filter,
+    /// test or function.
     pub(super) fn end(self) -> Evaluated<()> {
         match (self.first(), self.named.first()) {
             (None, None) => Ok(()),

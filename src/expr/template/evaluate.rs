@@ -14,17 +14,17 @@ use super::{
 };
 use crate::expr::{PathSegment, data::Data, reference::follow, wrapped_array::misses_result};
 
-/// The failure of an evaluation, together with the source text of the expression that failed.
+/// A failed evaluation: the source text of the expression that failed, and the reason.
 pub(super) type Failed<'v> = (&'v str, Failure);
 
-/// The number of evaluation steps that each node of an expression, each literal text and each loop
-/// iteration takes.
+/// The number of evaluation steps that each literal text, each node of an expression and each loop
+/// iteration costs.
 const STEPS: usize = 2;
 
 // === impl Written ===
 
 impl Written {
-    /// Returns `true` if the expression is only a path, such as `input.a`.
+    /// Returns `true` if the whole expression is a path, such as `input.a`.
     pub(super) const fn is_bare(&self) -> bool {
         matches!(self.expression, Expr::Path(0))
     }
@@ -48,7 +48,8 @@ impl Written {
         frame.evaluate_counted(self).map_err(|failure| (&*self.text, failure))
     }
 
-    /// Evaluates the expression, and appends its value to the output `out`.
+    /// Evaluates the expression, and appends its value to `out` as text. Appends nothing if the
+    /// value is undefined.
     fn print<'v>(&'v self, frame: &Frame<'v>, out: &mut TextBuilder) -> Result<(), Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [path @ Path { start: Start::Root(root), segments, .. }]) =
@@ -76,7 +77,7 @@ impl Written {
     }
 }
 
-/// Evaluates the nodes of a template. Returns the string that they produce.
+/// Evaluates the nodes of a template, and returns the resulting string.
 pub(super) fn render<'v>(nodes: &'v [Node], data: &'v dyn Data) -> Result<String, Failed<'v>> {
     let mut out = TextBuilder::default();
     render_into(nodes, &mut Frame::new(data), &mut out)?;
@@ -128,8 +129,8 @@ struct ForLoop<'v> {
 }
 
 impl<'v> ForLoop<'v> {
-    /// Evaluates the body of the loop once for each element. Returns `false` if there are no
-    /// elements.
+    /// Evaluates the body of the loop once for each element that fulfills the condition of the
+    /// loop. Returns `false` if there is no such element.
     fn render(&self, frame: &mut Frame<'v>, out: &mut TextBuilder) -> Result<bool, Failed<'v>> {
         let depth = frame.iterations.len();
         frame.iterations.push(Iteration { index: 0, len: 0 });
@@ -169,8 +170,8 @@ impl<'v> ForLoop<'v> {
         (&*self.values.text, failure)
     }
 
-    /// Assigns an element to the loop variable. If the loop has several variables, assigns one part
-    /// of the element to each of them.
+    /// Assigns an element to the loop variable. If the loop has several variables, assigns the
+    /// parts of the element, which must be a list of the same length.
     fn bind(&self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
         frame.locals.truncate(self.local);
         if self.targets == 1 {
@@ -211,7 +212,7 @@ struct Frame<'v> {
     iterations: Vec<Iteration>,
 }
 
-/// The current iteration of a loop.
+/// The current iteration of a loop, from which the fields of `loop` are computed.
 #[derive(Clone, Copy, Debug)]
 struct Iteration {
     index: usize,
@@ -223,8 +224,8 @@ impl<'v> Frame<'v> {
         Self { data, budget: Budget::default(), locals: Vec::new(), iterations: Vec::new() }
     }
 
-    /// Evaluates an expression. Before that, deducts evaluation steps from the budget in proportion
-    /// to the size of the expression.
+    /// Evaluates an expression after deducting the evaluation steps for it from the budget. Their
+    /// number is proportional to the size of the expression.
     fn evaluate_counted(&self, code: &'v Written) -> Evaluated<Value<'v>> {
         self.budget.step(STEPS * code.size)?;
         self.evaluate(code, &code.expression)
@@ -332,7 +333,7 @@ impl<'v> Frame<'v> {
     }
 }
 
-/// Returns the failure of a path whose value is missing.
+/// Returns the failure for a path whose value is missing in `data`.
 fn missing(path: &Path, data: &dyn Data) -> Failure {
     let value = match path.start {
         Start::Root(root) => data.get(root),
@@ -363,7 +364,7 @@ fn follow_value<'v>(
     Ok(Some(value))
 }
 
-/// Evaluates the function `range`, which returns a list of integers. The end is excluded, and the
+/// Evaluates the function `range`, which returns a list of integers. The list excludes the end. The
 /// increment can be negative.
 fn range<'v>(budget: &Budget, mut arguments: Arguments<'v>) -> Evaluated<Value<'v>> {
     let first = arguments.integer("first")?.ok_or_else(Arguments::missing)?;

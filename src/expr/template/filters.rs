@@ -31,7 +31,7 @@ pub(super) struct Filter {
 
 type Apply = for<'v> fn(Call<'_, 'v>) -> Evaluated<Value<'v>>;
 
-/// The type of the values to which a filter can be applied.
+/// The type of input that a filter accepts. It returns an error for other values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Takes {
     Anything,
@@ -164,8 +164,8 @@ impl Filter {
         FILTERS.iter().find(|filter| filter.name == name)
     }
 
-    /// Applies the filter to a value. Returns an error if the budget of the evaluation is
-    /// exhausted.
+    /// Applies the filter to `value`. Returns an error if the filter does not accept the value or
+    /// an argument, or if the budget of the evaluation is exhausted.
     pub(super) fn apply<'v>(
         &self,
         budget: &Budget,
@@ -190,8 +190,8 @@ impl Filter {
         })
     }
 
-    /// Deducts one evaluation step for each element of the filter's input from the budget. Filters
-    /// that do not read the elements, such as `length`, are free.
+    /// Deducts one evaluation step for each element of `value` from the budget, if it is a list or
+    /// an object. Filters such as `length` are free, because they do not read the elements.
     fn count_elements(&self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         let is_free = matches!(self.name, "length" | "count" | "first" | "last")
             || self.takes == Takes::AnythingOrUndefined;
@@ -240,8 +240,8 @@ fn default<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Val
     Ok(if is_used { other } else { value })
 }
 
-/// Evaluates the filters `list` and `keys`. Returns the elements of an array, or the member names
-/// of an object.
+/// Implements the filters `list` and `keys`, which return the elements of an array or the member
+/// names of an object.
 fn elements<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     arguments.end()?;
     budget.list(value.iterate(budget)?)

@@ -9,20 +9,20 @@ use super::super::{
 };
 use crate::{expr::is_reserved, suggest::nearest};
 
-/// A name in a template, followed by constant keys, such as `input.a[0]`.
+/// A name in a template, optionally followed by constant keys, such as `input.a[0]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// Whether the value may be missing, because the template provides a default with
-    /// `| default(…)` or checks the path with `is defined`.
+    /// If `true`, the value may be missing. The template provides a default with `| default(…)`, or
+    /// checks the path with `is defined`.
     pub(super) optional: bool,
-    /// Whether `is defined` follows the path.
+    /// If `true`, the template checks with `is defined` whether the value exists.
     pub(super) asked: bool,
-    /// Whether the path is evaluated every time its expression is evaluated. `false` if it is
-    /// evaluated only under a condition.
+    /// If `true`, the path is read whenever its expression is evaluated. If `false`, it is read
+    /// only under a condition.
     pub(super) certain: bool,
-    /// The source text of the path.
+    /// The source text of the path, such as `input.a[0]`.
     pub(super) text: String,
 }
 
@@ -30,13 +30,12 @@ pub(super) struct Path {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
-    /// A variable, which has the same value in all runs.
+    /// A configured variable, which has the same value in all runs.
     Variable(Variable),
-    /// A loop variable. Contains the index of the variable among the variables of all enclosing
-    /// loops.
+    /// A variable of a `for` loop. Contains its index among the variables of all enclosing loops.
     Local(usize),
-    /// A field of the object `loop`, such as `loop.index`. Contains the nesting depth of the loop
-    /// that the object describes.
+    /// A field of the object `loop`, such as `loop.index`. Contains the index of the loop among all
+    /// enclosing loops.
     Loop(usize, LoopField),
 }
 
@@ -51,13 +50,13 @@ pub(super) enum LoopField {
     Length,
 }
 
-/// The error for an unknown name in a template.
+/// The error for a name that cannot be resolved.
 pub(super) enum Unknown {
     Template(String),
     Reference(ExpressionError),
 }
 
-/// The names that are defined at the current position of a template.
+/// The names that a template can use at the position where it is currently parsed.
 pub(super) struct Scope<'n> {
     names: &'n ScopeNames<'n>,
     locals: Vec<String>,
@@ -77,13 +76,13 @@ const LOOP: [(&str, LoopField); 7] = [
 // === impl Path ===
 
 impl Path {
-    /// Returns `true` if the path starts at a secret variable.
+    /// Returns `true` if the path reads a secret variable.
     pub(super) fn is_secret(&self) -> bool {
         matches!(&self.start, Start::Variable(variable) if variable.is_secret())
     }
 
-    /// Returns a description of the type of the value at this path. Returns `None` if the type can
-    /// vary between runs.
+    /// Returns the type of the value at this path, such as `a number`. Returns `None` if the type
+    /// is unknown before a run.
     pub(super) fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
             return None;
@@ -110,7 +109,7 @@ impl<'n> Scope<'n> {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 
-    /// Checks whether a loop variable can be called `name`. Returns an error message if the name
+    /// Returns an error message if a loop variable cannot have the name `name`, because the name
     /// already has another meaning.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if is_reserved(name) || self.names.item == Some(name) {
@@ -120,22 +119,22 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// Returns the step with the given name. If it does not exist, returns the name of the step
-    /// that is most similar.
+    /// Returns the name of the step `name` if it exists, and otherwise the most similar step name.
+    /// Returns `None` if no name is similar.
     pub(super) fn nearest_step(&self, name: &str) -> Option<&'n str> {
         let exact = self.names.steps.iter().copied().find(|step| *step == name);
         exact.or_else(|| nearest(name, self.names.steps))
     }
 
-    /// Enters a loop and adds its variables to the scope. Returns the index of the first of these
-    /// variables.
+    /// Adds the variables of a loop to the scope. Returns the index of the first one.
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
         place
     }
 
-    /// Enters the body of a loop, in which the object `loop` is defined.
+    /// Makes the object `loop` of a further loop available. Called before the body of the loop is
+    /// parsed.
     pub(super) const fn begin_loop(&mut self) {
         self.loops += 1;
     }
@@ -145,8 +144,8 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Resolves the start of a path. Returns the value at which the path starts, and the number of
-    /// path segments that were needed to identify this value.
+    /// Resolves the beginning of a path. Returns the value at which the path starts, and the number
+    /// of segments of `path` that select this value.
     pub(super) fn start(
         &self,
         name: &str,
@@ -226,8 +225,9 @@ impl<'n> Scope<'n> {
     }
 }
 
-/// Returns the error message for an unknown name. The message suggests the most similar known name.
-/// If none is similar, it lists all known names.
+/// Returns the error message for an unknown name. The message suggests the most similar known name
+/// or, if none is similar, lists all known names. `what` states the kind of the name, such as
+/// `filter`.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known) {
         return format!("unknown {what} `{name}`: did you mean `{near}`?");

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// A number in a template: an integer or a float.
+/// A number that a template computes with: an integer or a float.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Numeric {
     Integer(i128),
@@ -36,7 +36,7 @@ impl Numeric {
 }
 
 fn compare(integer: i128, float: f64) -> Ordering {
-    /// The smallest float that is greater than all values of `i128`.
+    /// 2^127, the smallest float that is greater than all values of `i128`.
     const END: f64 = 170_141_183_460_469_231_731_687_303_715_884_105_728.0;
     if float.is_nan() || float >= END {
         return Ordering::Less;

@@ -9,7 +9,8 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// Applies an arithmetic operator to two values. The operator `~` concatenates them as strings.
+/// Applies a binary arithmetic operator to two values. The operator `~` concatenates them as
+/// strings.
 pub(super) fn arithmetic<'v>(
     budget: &Budget,
     symbol: &str,
@@ -53,16 +54,17 @@ pub(super) fn add(left: Numeric, right: Numeric) -> Evaluated<Numeric> {
     }
 }
 
-/// Converts an operand to a number. Returns an error if the operand is not a number.
+/// Returns the operand `value` of the operator `symbol` as a number. Returns an error if it is not
+/// a number.
 fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
     value
         .number()
         .ok_or_else(|| Failure::other(format!("`{symbol}` needs numbers and not {}", value.kind())))
 }
 
-/// Applies an arithmetic operator to two numbers. Returns `None` if the divisor is zero, an integer
-/// overflows, or zero is raised to a negative power. The operator `//` rounds down, and the result
-/// of `%` has the sign of the divisor.
+/// Applies a binary arithmetic operator to two numbers. Returns `None` if the divisor is zero, an
+/// integer overflows, or zero is raised to a negative power. The operator `//` rounds down, and the
+/// result of `%` has the sign of the divisor.
 fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
     use Numeric::{Float, Integer};
     let (a, b) = match (left, right) {
@@ -132,7 +134,7 @@ pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     }
 }
 
-/// Evaluates a comparison operator, `in` or `not in` for two values.
+/// Evaluates a comparison operator, `in` or `not in`. Returns the result of the comparison.
 pub(super) fn compare(
     budget: &Budget,
     left: &Value<'_>,
@@ -197,7 +199,7 @@ pub(super) fn contains(
 }
 
 /// Returns the member or element of `of` that `key` selects. If it does not exist, returns the
-/// undefined value if `optional` is `true`, and an error otherwise.
+/// undefined value if `optional` is `true`, and otherwise an error.
 pub(super) fn part<'v>(
     budget: &Budget,
     of: &Value<'v>,
@@ -231,8 +233,8 @@ pub(super) fn part<'v>(
     Ok(part)
 }
 
-/// Converts an index to a position in a list of `len` elements. Negative indexes count from the end
-/// of the list.
+/// Converts an index to a position in a list of `len` elements. A negative index counts from the
+/// end of the list. Returns `None` if the position is before the first element.
 fn offset(index: i128, len: usize) -> Option<usize> {
     let from = if index < 0 { i128::try_from(len).ok()? } else { 0 };
     usize::try_from(from.checked_add(index)?).ok()

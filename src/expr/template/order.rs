@@ -16,12 +16,11 @@ use super::{
     value::{Budget, Evaluated, Failure, Group, Value, cannot_compare},
 };
 
-/// A key by which the elements of a list are sorted. Keys of different types are sorted in the
-/// order in which the variants are declared.
+/// A key by which a list is sorted. Each element of the list has one. Keys of different types are
+/// sorted in the order of the variants.
 #[derive(Clone, Debug)]
 enum Key {
-    /// The element has no sort key, because it does not have the attribute by which the list is
-    /// sorted.
+    /// The key of an element that has no value to sort by, because it lacks the attribute.
     Missing,
     Null,
     Bool(bool),
@@ -31,17 +30,18 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
-/// The types of two values that have no order.
+/// The types of two values that cannot be compared with each other, such as `a number` and `a
+/// string`.
 type Mismatch = (&'static str, &'static str);
 
 /// The elements of a list, each together with its sort key.
 type Keyed<'v> = Vec<(Key, Value<'v>)>;
 
-/// The number of comparisons that one evaluation step pays for.
+/// The number of comparisons of key parts that one evaluation step pays for.
 const COMPARISONS: usize = 4;
 
-/// Returns the order of two values for the operator `symbol`. Returns an error if one of them is
-/// null, or if their types differ.
+/// Returns the order of two values for a comparison operator. Returns an error if one of the values
+/// is null, or if their types differ. `symbol` is the operator, such as `<`, for the error message.
 pub(super) fn ordering(
     budget: &Budget,
     symbol: &str,
@@ -62,8 +62,8 @@ pub(super) fn ordering(
     left.order(&Key::of(budget, &mut size, right, true)?).map_err(mismatch)
 }
 
-/// Sorts elements by their keys. Returns an error if two keys have no order. `name` is the name of
-/// the filter for the error message.
+/// Sorts elements by their keys, in descending order if `reverse` is `true`. Returns an error if
+/// two keys cannot be compared. `name` is the name of the filter for the error message.
 fn sorted<'v>(name: &str, mut keyed: Keyed<'v>, reverse: bool) -> Evaluated<Keyed<'v>> {
     let mut mismatch = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -186,8 +186,8 @@ pub(super) fn sort_members<'v>(
     budget.list(sorted.into_iter().map(|(_, pair)| Ok(pair)))
 }
 
-/// Reads the argument `case_sensitive`. If it is missing, filters that order elements ignore case
-/// by default, and filters that only compare elements for equality respect it.
+/// Reads the argument `case_sensitive`. Returns `default` if it is missing: `false` for filters
+/// that order elements, and `true` for filters that only compare them for equality.
 fn case(arguments: &mut Arguments<'_>, default: bool) -> Evaluated<bool> {
     Ok(arguments.named_flag("case_sensitive")?.unwrap_or(default))
 }
@@ -227,8 +227,8 @@ fn keyed<'v>(
     Ok(keyed)
 }
 
-/// Returns an attribute of an element. The name of the attribute can be a path such as `a.b`.
-/// Returns the undefined value if the attribute does not exist.
+/// Returns the value of an attribute of `element`. `attribute` is the name of the attribute, or a
+/// path such as `a.b`. Returns the undefined value if the attribute does not exist.
 pub(super) fn attribute_of<'v>(
     budget: &Budget,
     element: &Value<'v>,
@@ -248,8 +248,7 @@ pub(super) fn attribute_of<'v>(
 // === impl Key ===
 
 impl Key {
-    /// Computes the sort key of a value. Adds the number of parts that the key consists of to
-    /// `size`.
+    /// Computes the sort key of a value. Adds the number of parts of the key to `size`.
     fn of(
         budget: &Budget,
         size: &mut usize,
@@ -294,8 +293,8 @@ impl Key {
         })
     }
 
-    /// Returns the order of two keys. Returns an error with their types if one of them is null, or
-    /// if the types differ.
+    /// Compares two keys. If one of them is null or missing, or if their types differ, returns
+    /// their types as an error.
     fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
@@ -313,8 +312,8 @@ impl Key {
         }
     }
 
-    /// Returns the order of two parts of arrays or objects, like [`order`](Self::order). Unlike
-    /// whole keys, null parts are equal to each other, and so are missing parts.
+    /// Compares two parts of keys, such as array elements. In contrast to [`order`](Self::order),
+    /// two null parts are equal, and so are two missing parts.
     fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::Null, Self::Null) | (Self::Missing, Self::Missing) => Ok(Ordering::Equal),
@@ -322,9 +321,9 @@ impl Key {
         }
     }
 
-    /// Returns an order of two keys even if they cannot be ordered, because sorting requires a
-    /// total order. In this case, stores their types in `mismatch`, unless it already contains
-    /// types.
+    /// Compares two keys for sorting, which requires a total order. If [`order`](Self::order)
+    /// returns an error, stores it in `mismatch` unless `mismatch` already contains one, and
+    /// returns the order of the `Ord` implementation.
     fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
         self.order(other).unwrap_or_else(|kinds| {
             mismatch.get_or_insert(kinds);
@@ -357,8 +356,8 @@ impl Key {
     }
 }
 
-/// Compares two lists by the first elements that differ. If none differ, the shorter list comes
-/// first.
+/// Compares two lists element by element. If one list is the beginning of the other, the shorter
+/// list comes first.
 fn lexicographic<T>(
     a: &[T],
     b: &[T],
@@ -373,8 +372,8 @@ fn lexicographic<T>(
     Ok(a.len().cmp(&b.len()))
 }
 
-/// Deducts one evaluation step and the memory for one part of a sort key from the budget, and
-/// increments `size`.
+/// Deducts one evaluation step and the memory for one part of a key from the budget. Increments
+/// `size`, the number of parts.
 fn count(budget: &Budget, size: &mut usize, text: &str) -> Evaluated<()> {
     *size += 1;
     budget.step(1)?;

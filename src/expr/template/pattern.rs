@@ -6,24 +6,24 @@ use regex_automata::nfa::thompson::{self, NFA};
 /// The maximum size of a compiled regular expression, in bytes.
 const MAX_COMPILED_BYTES: usize = 128 * 1024;
 
-/// A compiled regular expression.
+/// A compiled regular expression of the filter `search`.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) regex: Regex,
-    /// The number of states in the nondeterministic finite automaton (NFA) of the regular
-    /// expression. In the worst case, the duration of a search is proportional to this number.
+    /// The number of states of the regular expression as a nondeterministic finite automaton. The
+    /// maximum duration of a search is proportional to it.
     pub(super) states: usize,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles a regular expression, which has the syntax of the crate `regex`.
+    /// Compiles a regular expression in the syntax of the `regex` crate.
     ///
     /// # Errors
     ///
-    /// Returns an error message of one line if the expression is invalid or its compiled form is
-    /// too large.
+    /// Returns an error message without line breaks if the expression is invalid, or if its
+    /// compiled form is too large.
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         let regex = RegexBuilder::new(pattern)
             .size_limit(MAX_COMPILED_BYTES)

@@ -8,7 +8,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// A test of a value, as in `value is defined`.
+/// A test that templates apply to a value, as in `value is defined`.
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) name: &'static str,
@@ -17,11 +17,13 @@ pub(super) struct Test {
 
 #[derive(Clone, Copy, Debug)]
 enum Check {
-    /// Tests a value alone.
+    /// A test without an argument, such as `defined`.
     Of(fn(&Value<'_>) -> bool),
-    /// Tests a value with one argument.
+    /// A test with one argument, such as `divisibleby`. The parameters are the value and the
+    /// argument.
     With(for<'v> fn(&Budget, &Value<'v>, &Value<'v>) -> Evaluated<bool>),
-    /// Compares the value with the argument of the test, using this operator.
+    /// A test that compares the value with its argument by this operator. For example, `ge` uses
+    /// `>=`.
     Compare(&'static str),
 }
 
@@ -93,7 +95,8 @@ impl Test {
         TESTS.iter().find(|test| test.name == name)
     }
 
-    /// Returns the operator that is equivalent to the test. Returns `None` if no operator is.
+    /// Returns the comparison operator that is equivalent to the test, such as `>=` for `ge`.
+    /// Returns `None` for other tests.
     pub(super) const fn symbol(&self) -> Option<&'static str> {
         match self.check {
             Check::Compare(symbol) => Some(symbol),
@@ -101,7 +104,8 @@ impl Test {
         }
     }
 
-    /// Returns `true` if a value passes the test.
+    /// Returns `true` if `value` passes the test. Returns an error if the arguments do not fit the
+    /// test.
     pub(super) fn check<'v>(
         &self,
         budget: &Budget,
@@ -129,8 +133,8 @@ impl Test {
     }
 }
 
-/// Returns the remainder of dividing an integer by two. Returns `None` for numbers with a fraction,
-/// and for values that are not numbers.
+/// Returns the remainder of dividing an integer by two. Returns `None` if the value is not a whole
+/// number.
 fn remainder_of_two(value: &Value<'_>) -> Option<i128> {
     match value.numeric()? {
         Numeric::Integer(integer) => Some(integer % 2),

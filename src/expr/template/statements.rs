@@ -13,7 +13,7 @@ const MAX_STATEMENTS: usize = 20;
 
 const STATEMENTS: &str = "expected `if`, `elif`, `else`, `endif`, `for`, `endfor` or `raw`";
 
-/// Parses a whole template.
+/// Parses all pieces of a template, and returns the nodes of its syntax tree.
 pub(super) fn template<'t>(
     text: &'t str,
     pieces: Vec<Piece<'t>>,
@@ -36,7 +36,8 @@ struct Blocks<'t> {
     depth: usize,
 }
 
-/// A statement that ends the body of another statement, such as `{% else %}` or `{% endif %}`.
+/// A statement that ends the body of an `if` or `for` statement, such as `{% else %}` or `{% endfor
+/// %}`.
 struct End<'t> {
     word: &'t str,
     start: usize,
@@ -46,8 +47,8 @@ struct End<'t> {
 type Nodes = Vec<Node>;
 
 impl<'t> Blocks<'t> {
-    /// Parses nodes up to the end of the current body, or to the end of the template. Returns the
-    /// nodes, and the statement that ends the body, if any.
+    /// Parses nodes up to the end of the current body or of the template. Returns the nodes, and
+    /// the statement that ended the body. The statement is `None` at the end of the template.
     fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {

@@ -2,20 +2,20 @@
 
 use super::{filters::Filter, names::Path, numeric::Numeric, predicates::Test};
 
-/// A node of a template: literal text, an expression or a statement.
+/// A node in the syntax tree of a template: literal text, an expression or a statement.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(Box<str>),
     Output(Written),
     If {
-        /// The conditions of `if` and `elif`, in order. Each comes with the nodes that are
-        /// evaluated if it is the first condition that is true.
+        /// The branches of `if` and `elif`, in order. Each consists of a condition and of the nodes
+        /// to evaluate if this condition is the first one that is true.
         branches: Vec<(Written, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
     For {
-        /// The number of loop variables. The first of them has the index `local` among all
-        /// variables in scope.
+        /// The number of loop variables. Their indexes among all variables in scope begin at
+        /// `local`.
         targets: usize,
         local: usize,
         values: Written,
@@ -25,12 +25,12 @@ pub(super) enum Node {
     },
 }
 
-/// A parsed expression, together with its source text and the paths that it contains.
+/// A parsed expression with its source text and the paths that it reads.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) expression: Expr,
-    /// The paths in the expression, such as `input.a`. [`Expr::Path`] refers to them by their
-    /// index.
+    /// The paths in the expression, such as `input.a`. [`Expr::Path`] contains indexes into this
+    /// list.
     pub(super) paths: Vec<Path>,
     /// The number of nodes in the syntax tree of the expression.
     pub(super) size: usize,
@@ -43,20 +43,21 @@ pub(super) enum Expr {
     Bool(bool),
     Number(Numeric),
     Text(Box<str>),
-    /// A name that is followed by constant keys, such as `input.a[0]`. Contains the index of the
-    /// path in [`Written::paths`].
+    /// A name with constant keys, such as `input.a[0]`. Contains the index of the path in
+    /// [`Written::paths`].
     Path(usize),
-    /// An access to a member or element of a value, for example `input.a[input.key]`. Used if the
-    /// key is computed, or if the value is not a name.
+    /// A member or element of another expression, as in `input.a[input.key]`. Used if the key is
+    /// computed, or if the other expression is not a path.
     Part {
         of: Box<Self>,
         key: Box<Self>,
-        /// Whether the member or element may be missing. If not, a missing one is an error.
+        /// If `true`, a missing member or element is the undefined value. If `false`, it is an
+        /// error.
         optional: bool,
     },
     Slice {
         of: Box<Self>,
-        /// The start, the end and the increment of the slice. Each of them can be omitted.
+        /// The start, the end and the increment of the slice. Each is `None` if it is omitted.
         bounds: [Option<Box<Self>>; 3],
     },
     List(Vec<Self>),
@@ -64,7 +65,7 @@ pub(super) enum Expr {
     Not(Box<Self>),
     Negative(Box<Self>),
     Arithmetic(&'static str, Box<Self>, Box<Self>),
-    /// The operator `and` or `or`.
+    /// The operator `and` or `or`, with its two operands.
     Logic(&'static str, Box<Self>, Box<Self>),
     Compare(Box<Self>, Vec<(&'static str, Self)>),
     If {
@@ -74,7 +75,7 @@ pub(super) enum Expr {
     },
     Filter(Box<Self>, &'static Filter, Vec<Argument>),
     Test(Box<Self>, &'static Test, Vec<Argument>),
-    /// A call of `range`, which is the only function that templates can call.
+    /// A call of the function `range` with these arguments. Templates can call no other function.
     Range(Vec<Argument>),
 }
 
@@ -87,8 +88,8 @@ pub(super) struct Argument {
 // === impl Expr ===
 
 impl Expr {
-    /// Returns a description of the type of the expression's value. Returns `None` if the type can
-    /// vary between runs.
+    /// Returns the type of the expression's value, such as `a string`. Returns `None` if the type
+    /// is unknown before a run. `paths` are the paths in the expression.
     pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
         Some(match self {
             Self::Null => "null",
@@ -111,7 +112,7 @@ impl Expr {
     }
 }
 
-/// Returns `true` if an operator compares the order of two values, such as `<`.
+/// Returns `true` if `symbol` is one of the operators `<`, `<=`, `>` and `>=`.
 pub(super) fn is_order(symbol: &str) -> bool {
     matches!(symbol, "<" | "<=" | ">" | ">=")
 }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value, nothing};
 
-/// Builds a string that is limited to [`MAX_RENDERED_BYTES`] bytes.
+/// Builds the string that a template produces, of at most [`MAX_RENDERED_BYTES`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
@@ -23,8 +23,7 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Appends a value to the string. Strings are appended without quotes, and all other values as
-    /// JSON.
+    /// Appends a value to the string: a string without quotes, and any other value as JSON.
     pub(super) fn push_value(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         match value.as_str() {
             Some(text) => self.push(text),
@@ -32,8 +31,8 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a JSON value that comes from the data of the run. Strings are appended without
-    /// quotes, as by [`push_value`](Self::push_value).
+    /// Appends a JSON value from the data of the run: a string without quotes, and any other value
+    /// as JSON.
     pub(super) fn push_data(&mut self, value: &Json) -> Evaluated<()> {
         match value {
             Json::String(text) => self.push(text),
@@ -41,7 +40,8 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a value as JSON. Strings are quoted, unlike in [`push_value`](Self::push_value).
+    /// Appends a value as JSON. In contrast to [`push_value`](Self::push_value), strings are
+    /// quoted.
     pub(super) fn push_quoted(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         budget.nested(|| self.push_nested(budget, value))
     }

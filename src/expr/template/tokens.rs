@@ -2,31 +2,32 @@
 
 use std::fmt;
 
-/// The maximum nesting depth of brackets, which is also the maximum height of an expression's
-/// syntax tree.
+/// The maximum nesting depth of brackets in an expression, and the maximum height of its syntax
+/// tree.
 pub(super) const MAX_NESTING: usize = 50;
 
-/// A piece of a template: literal text, or code in braces.
+/// A piece of a template: literal text, an expression in braces or a statement in braces.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece<'t> {
-    /// A literal text outside of braces.
+    /// Literal text outside of braces.
     Text(&'t str),
-    /// The code of an expression in `{{ … }}`.
+    /// An expression in `{{ … }}`.
     Output(Code<'t>),
-    /// The code of a statement in `{% … %}`.
+    /// A statement in `{% … %}`.
     Statement(Code<'t>),
 }
 
-/// The code between braces.
+/// The code of an expression or statement, as tokens.
 #[derive(Debug, PartialEq)]
 pub(super) struct Code<'t> {
     pub(super) tokens: Vec<Token<'t>>,
-    /// The byte positions in the template at which the code block starts and ends.
+    /// The byte position in the template at which the code starts, after its opening braces. `end`
+    /// is the position at which it ends.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A token of code, with the byte positions in the template at which it starts and ends.
+/// A token of code. `start` and `end` are its byte positions in the template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind<'t>,
@@ -42,21 +43,21 @@ pub(super) enum Kind<'t> {
     Symbol(&'static str),
 }
 
-/// A syntax error in a template, with the byte position of the error.
+/// A syntax error in a template. `at` is its byte position.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fault {
     pub(super) reason: String,
     pub(super) at: usize,
 }
 
-/// All symbols. Longer symbols come before symbols that are their prefixes, so that the longest
-/// symbol is matched first.
+/// All operators and punctuation. A symbol comes after all longer symbols that begin with it, so
+/// that the longest symbol is matched first.
 const SYMBOLS: [&str; 25] = [
     "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
     "]", "{", "}", ",", ":", ".", "|",
 ];
 
-/// Splits a template into literal texts and code blocks.
+/// Splits a template into literal text and code.
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = 0;
@@ -94,7 +95,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     }
 }
 
-/// Splits the code of a template that is written without braces into tokens.
+/// Splits the code of an expression without braces into tokens.
 pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
     let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
     Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
@@ -108,8 +109,9 @@ fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: b
     }
 }
 
-/// Finds the next `{% endraw %}`. Returns its start and its end, and two flags that state whether
-/// it trims the white space before it and after it.
+/// Finds the next `{% endraw %}` at or after `from`. Returns its start and its end. The two flags
+/// are `true` if it trims the white space before it and after it, respectively. Returns `None` if
+/// there is none.
 fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
     text[from..].match_indices("{%").find_map(|(at, _)| {
         let inner = &text[from + at + 2..];
@@ -154,15 +156,16 @@ impl Fault {
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// The closing braces that end the code. `None` if the code extends to the end of the string.
+    /// The braces that end the code, such as `}}`. `None` if the code extends to the end of the
+    /// text.
     close: Option<&'static str>,
     /// The byte position of the opening braces before the code.
     open: usize,
 }
 
 impl<'t> Lexer<'t> {
-    /// Reads tokens up to the closing braces. A `-` directly before the braces trims white space,
-    /// and also ends the code. Consumes neither the braces nor this `-`.
+    /// Reads tokens up to the closing braces, or up to a `-` before them, which trims white space.
+    /// Consumes neither the braces nor this `-`.
     fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
         // The brackets that are still open, with their positions.

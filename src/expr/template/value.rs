@@ -16,27 +16,26 @@ use crate::expr::path_segment::place;
 /// The maximum size of the string that a template produces, in bytes.
 pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
 
-/// The maximum memory of all values that are created in one evaluation, in bytes.
+/// The maximum memory of all values that one evaluation creates, in bytes.
 pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_RENDERED_BYTES;
 
-/// The maximum number of elements of a list. Applies to lists that an evaluation creates or passes
-/// to a filter.
+/// The maximum number of elements of a list that an evaluation creates or passes to a filter.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
-/// The maximum number of steps in one evaluation. Steps measure its time: for example, each access
-/// to a value takes at least one step.
+/// The maximum number of evaluation steps in one evaluation, which limits its duration. For
+/// example, each access to a value costs at least one step.
 pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 
-/// The maximum nesting depth of values, and of filters that call other filters.
+/// The maximum nesting depth of values. Each filter that is being applied also counts as a level.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// The number of bytes of a string that one evaluation step can read.
+/// The number of bytes of a string that one evaluation step pays for.
 const BYTES_PER_STEP: usize = 256;
 
-/// The approximate memory of an object, excluding its members, in bytes.
+/// The approximate memory of an object without its members, in bytes.
 const MAP_BYTES: usize = 256;
 
-/// The reason why an evaluation failed.
+/// The reason why the evaluation of a template failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("`{0}` has no value")]
@@ -45,8 +44,7 @@ pub(super) enum Failure {
     WrappedArray(String),
     #[error("too much text")]
     TooLarge,
-    /// The result is undefined, for example because of a division by zero, or it is a number that
-    /// is too large.
+    /// The result of a calculation does not exist, as for a division by zero, or it is too large.
     #[error("invalid operation for these values")]
     Incalculable,
     #[error("{0}")]
@@ -66,12 +64,12 @@ pub(super) enum Value<'v> {
     Integer(i128),
     Float(f64),
     Text(Text<'v>),
-    /// An array from the data of the run, which is borrowed and not copied.
+    /// An array from the data of the run, which is borrowed.
     Array(&'v [Json]),
     List(Rc<[Self]>),
-    /// An object from the data of the run, which is borrowed and not copied.
+    /// An object from the data of the run, which is borrowed.
     Object(&'v Map<String, Json>),
-    /// An object that was created during the evaluation. Its members are sorted by name.
+    /// An object that the evaluation has created. Its members are sorted by name.
     Map(Rc<[(Text<'v>, Self)]>),
     Group(Rc<Group<'v>>),
 }
@@ -83,22 +81,22 @@ pub(super) enum Text<'v> {
     Shared(Rc<str>),
 }
 
-/// A group of elements with the same key, created by the filter `groupby`. Templates see it as a
-/// pair of the key and the elements, or use its members `grouper` and `list`.
+/// A group of elements with the same key, as the filter `groupby` returns it. Templates can use it
+/// as a list of the key and the elements, or read its members `grouper` and `list`.
 #[derive(Debug)]
 pub(super) struct Group<'v> {
     pub(super) grouper: Value<'v>,
     pub(super) elements: Value<'v>,
 }
 
-/// The memory and the evaluation steps that are left for an evaluation.
+/// The memory and the evaluation steps that an evaluation may still use.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: Cell<usize>,
     steps: Cell<usize>,
-    /// The current nesting depth.
+    /// The current nesting depth, which [`nested`](Self::nested) limits.
     depth: Cell<usize>,
-    /// The last regular expression that was compiled in this evaluation.
+    /// The regular expression that was compiled last, for reuse. `None` if none was compiled.
     pub(super) pattern: RefCell<Option<Rc<Pattern>>>,
 }
 
@@ -109,7 +107,7 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// Returns the error of an operation that requires a value but was applied to the undefined
+    /// Returns the failure of an operation that needs a value, but was applied to the undefined
     /// value.
     pub(super) const fn undefined() -> Self {
         Self::Other(Cow::Borrowed("a value is missing"))
@@ -153,8 +151,8 @@ impl Budget {
         self.step(text.len() / BYTES_PER_STEP)
     }
 
-    /// Calls `evaluate` one nesting level deeper. Returns an error if this exceeds the maximum
-    /// depth.
+    /// Calls `evaluate` one nesting level deeper. Returns an error if the maximum depth is
+    /// exceeded.
     pub(super) fn nested<T>(&self, evaluate: impl FnOnce() -> Evaluated<T>) -> Evaluated<T> {
         let depth = self.depth.get();
         if depth == MAX_VALUE_DEPTH {
@@ -167,7 +165,8 @@ impl Budget {
         evaluated
     }
 
-    /// Creates a string value, and deducts its memory from the budget of the evaluation.
+    /// Creates a string value, and deducts its memory from the budget. Returns an error if the
+    /// string is too long.
     pub(super) fn text<'v>(&self, text: String) -> Evaluated<Value<'v>> {
         if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
@@ -176,8 +175,8 @@ impl Budget {
         Ok(Value::Text(Text::Shared(text.into())))
     }
 
-    /// Creates a list value. Deducts its memory and one evaluation step per element from the
-    /// budget.
+    /// Creates a list from `elements`. Deducts its memory and one evaluation step per element from
+    /// the budget.
     pub(super) fn list<'v>(
         &self,
         elements: impl IntoIterator<Item = Evaluated<Value<'v>>>,
@@ -194,7 +193,7 @@ impl Budget {
         Ok(Value::List(list.into()))
     }
 
-    /// Creates an object value, and deducts its memory from the budget of the evaluation.
+    /// Creates an object from `members`, and deducts its memory from the budget.
     pub(super) fn map<'v>(&self, members: Vec<(Text<'v>, Value<'v>)>) -> Evaluated<Value<'v>> {
         self.spend(MAP_BYTES + members.len() * size_of::<(Text<'_>, Value<'_>)>())?;
         Ok(Value::of_members(members))
@@ -204,8 +203,8 @@ impl Budget {
 // === impl Value ===
 
 impl<'v> Value<'v> {
-    /// Converts a JSON value from the data of the run. Arrays and objects are borrowed and not
-    /// copied.
+    /// Converts a JSON value from the data of the run. Strings, arrays and objects are borrowed and
+    /// not copied.
     pub(super) fn of(budget: &Budget, json: &'v Json) -> Evaluated<Self> {
         budget.step(1)?;
         Ok(match json {
@@ -278,7 +277,7 @@ impl<'v> Value<'v> {
         matches!(self, Self::Object(_) | Self::Map(_))
     }
 
-    /// Returns a description of the value's type for error messages, such as `a number`.
+    /// Returns the type of the value for error messages, such as `a number`.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "nothing",
@@ -291,8 +290,8 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Returns the length of the value: the number of characters in a string, elements in an array,
-    /// or members in an object. Returns `None` for other values.
+    /// Returns the number of characters of a string, elements of an array, or members of an object.
+    /// Returns `None` for other values.
     pub(super) fn len(&self) -> Option<usize> {
         Some(match self {
             Self::Text(text) => text.chars().count(),
@@ -305,8 +304,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns whether the value counts as true in a condition. Null, `false`, zero and empty
-    /// values count as false, and all other values as true.
+    /// Returns `false` if the value is null, `false`, zero or empty. Returns `true` for all other
+    /// values. A condition in a template uses this.
     ///
     /// # Errors
     ///
@@ -323,8 +322,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the member or element of the value that `key` selects. Returns the undefined value
-    /// if it does not exist.
+    /// Returns the member of an object with the name `key`, or the element of an array whose index
+    /// is `key`. Returns the undefined value if it does not exist.
     pub(super) fn get(&self, budget: &Budget, key: &str) -> Evaluated<Self> {
         budget.read(key)?;
         Ok(match self {
@@ -345,8 +344,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the element of an array at this index. Returns the undefined value if it does not
-    /// exist.
+    /// Returns the element of an array with the index `index`. Returns the undefined value if it
+    /// does not exist.
     pub(super) fn element(&self, budget: &Budget, index: usize) -> Evaluated<Self> {
         Ok(match self {
             Self::Array(elements) => match elements.get(index) {
@@ -363,7 +362,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Iterates over the elements of an array, or over the member names of an object.
+    /// Iterates over the elements of an array, or over the member names of an object. Returns an
+    /// error for other values.
     pub(super) fn iterate<'b>(
         &self,
         budget: &'b Budget,
@@ -395,7 +395,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Iterates over the members of an object as pairs of a name and a value.
+    /// Iterates over the members of an object, as pairs of name and value.
     pub(super) fn members<'b>(
         &self,
         budget: &'b Budget,
@@ -408,8 +408,8 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns a list with the members of an object. Each member becomes a list of two elements:
-    /// its name and its value.
+    /// Returns the members of an object as a list. Each member is a list of two elements: its name
+    /// and its value.
     pub(super) fn pairs(&self, budget: &Budget) -> Evaluated<Self> {
         let members = self.members(budget)?;
         budget.list(members.map(|member| {
@@ -463,8 +463,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts a number or a boolean to a number, where `true` is 1 and `false` is 0. Returns
-    /// `None` for other values.
+    /// Returns the value as a number if it is a number or a boolean. `true` is 1, and `false` is 0.
+    /// Returns `None` for other values.
     pub(super) fn numeric(&self) -> Option<Numeric> {
         match self {
             Self::Bool(truth) => Some(Numeric::Integer(i128::from(*truth))),
@@ -480,7 +480,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to JSON. Deducts the memory of the JSON value from the budget.
+    /// Converts the value to JSON, and deducts the memory of the JSON value from the budget.
     pub(super) fn to_json(&self, budget: &Budget) -> Evaluated<Json> {
         budget.nested(|| self.converted(budget))
     }
@@ -521,8 +521,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts the value to JSON, as the result of the whole template. Arrays and objects from the
-    /// data of the run are copied without deducting memory from the budget.
+    /// Converts the value of the whole template to JSON. Deducts no memory for arrays and objects
+    /// from the data of the run, although they are copied.
     pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
         match self {
             Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
@@ -531,7 +531,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to a JSON number. Returns an error if JSON cannot represent the number.
+    /// Converts a number to a JSON number. Returns an error if JSON cannot represent it.
     pub(super) fn to_number(&self) -> Evaluated<Number> {
         let number = match self {
             Self::Integer(integer) => Number::from_i128(*integer),
@@ -541,7 +541,8 @@ impl<'v> Value<'v> {
         number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
     }
 
-    /// Converts a string or a number to an object key. Returns an error for other values.
+    /// Converts a string or a number to the name of an object member. Returns an error for other
+    /// values.
     pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
         match self {
             Self::Text(text) => {
@@ -614,8 +615,8 @@ fn memory_of_members(members: &Map<String, Json>) -> usize {
     MAP_BYTES + members.iter().map(of).sum::<usize>()
 }
 
-/// Returns the error message of the operator or filter `symbol` for two values that cannot be
-/// ordered. `left` and `right` are the types of the values.
+/// Returns the error message for two values that cannot be compared. `symbol` is the operator or
+/// filter, and `left` and `right` are the types of the values.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
         true => ": compare null with `==` or `!=`",

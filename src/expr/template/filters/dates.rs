@@ -12,10 +12,10 @@ use crate::expr::template::{
 /// `%99Y` can have a long result.
 const MAX_FORMAT_BYTES: usize = 1024;
 
-/// Converts a date to a string. The input is a string in RFC 3339 format, or the number of seconds
-/// since 1970-01-01T00:00:00Z.
+/// Implements the filter `date`, which formats a date. Its input is a string in RFC 3339 format, or
+/// the number of seconds since 1970-01-01T00:00:00Z.
 ///
-/// The argument `format` is a `strftime` format, and defaults to the format of RFC 3339. The
+/// The argument `format` is a `strftime` format. By default, the result is in RFC 3339 format. The
 /// argument `add` is a duration that is added to the date, such as `7 days` or `-1h 30m`. The time
 /// zone of the result is UTC.
 pub(super) fn date<'v>(

@@ -28,8 +28,8 @@ pub(super) fn float<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Eval
     }
 }
 
-/// Converts a number or a string to an integer, and truncates fractions. A string contains either
-/// an integer in the base `base`, or a decimal number.
+/// Converts a number or a string to an integer, and drops its fraction. A string must contain an
+/// integer in the base `base`, or a decimal number.
 pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let default = arguments.take("default");
     let base = arguments.integer("base")?.unwrap_or(10);
@@ -46,8 +46,8 @@ pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evalua
     }
 }
 
-/// Parses an integer in the base `base`. A prefix for this base is allowed, such as `0x` for base
-/// 16.
+/// Parses an integer in the base `base`. The text may have the prefix of this base, such as `0x`
+/// for base 16. Returns `None` if the text is not an integer.
 fn parse(text: &str, base: i64) -> Option<i128> {
     let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
     let prefix = match base {
@@ -137,11 +137,11 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The maximum number of decimal places when a number is formatted.
+/// The maximum number of decimal places for formatting a number.
 const MAX_DECIMALS: i64 = 20;
 
 /// Formats a number with `decimals` decimal places. The argument `separator` is inserted between
-/// groups of three digits in the integer part, for example as a thousands separator.
+/// groups of three digits before the decimal point, for example as a thousands separator.
 pub(super) fn format<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -170,7 +170,8 @@ pub(super) fn format<'v>(
     })
 }
 
-/// Inserts a separator between groups of three digits in the integer part of a formatted number.
+/// Inserts `separator` between groups of three digits before the decimal point of a formatted
+/// number.
 fn grouped(number: &str, separator: &str) -> String {
     let start = usize::from(number.starts_with('-'));
     let end = number.find('.').unwrap_or(number.len());
@@ -184,8 +185,8 @@ fn grouped(number: &str, separator: &str) -> String {
     text + &number[end..]
 }
 
-/// Converts the result of a numeric filter to a template value. Returns an error if the result is
-/// `None`, because the computation has failed.
+/// Converts the result of a calculation to a template value. `None` means that the calculation has
+/// failed, and becomes an error.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)
 }

@@ -10,10 +10,10 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// The number of bytes that one state of a regular expression can process in one evaluation step.
-/// Used to estimate the cost of a search.
+/// The number of bytes of a string that one evaluation step pays for, per state of the regular
+/// expression. Determines the cost of a search.
 const BYTES_PER_STEP: usize = 64;
-/// The number of evaluation steps for compiling one state of a regular expression.
+/// The number of evaluation steps that compiling a regular expression costs, per state.
 const STEPS_PER_STATE: usize = 4;
 
 /// Returns the first match of a regular expression in a string, or the undefined value if nothing
@@ -42,13 +42,13 @@ pub(super) fn search<'v>(
 // === impl Pattern ===
 
 impl Pattern {
-    /// Deducts the evaluation steps for searching the string `text` once from the budget.
+    /// Deducts the evaluation steps for one search in `text` from the budget.
     fn charge(&self, budget: &Budget, text: &str) -> Evaluated<()> {
         budget.step(self.states + (text.len() / BYTES_PER_STEP).saturating_mul(self.states))
     }
 
-    /// Converts a match to a value. If the regular expression has named groups, the value is an
-    /// object with these groups. Otherwise, it is the matched string.
+    /// Converts a match to a template value. If the regular expression has named groups, the value
+    /// is an object with these groups as members. Otherwise, it is the matched string.
     fn found<'v>(&self, budget: &Budget, captures: &Captures<'_>) -> Evaluated<Value<'v>> {
         let mut names = self.regex.capture_names().flatten().peekable();
         if names.peek().is_none() {
@@ -67,9 +67,9 @@ impl Pattern {
 // === impl Budget ===
 
 impl Budget {
-    /// Compiles a regular expression, and deducts the evaluation steps for this from the budget.
-    /// The budget caches the last compiled expression, because a filter may be applied to each
-    /// element of a list.
+    /// Compiles a regular expression, and deducts the evaluation steps for compiling it. Reuses the
+    /// last compiled expression if it is the same, because a filter may be applied to each element
+    /// of a list.
     fn pattern(&self, pattern: &str) -> Evaluated<Rc<Pattern>> {
         let mut last = self.pattern.borrow_mut();
         if let Some(last) = last.as_ref().filter(|last| last.regex.as_str() == pattern) {

@@ -5,8 +5,8 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// Replaces nested arrays in a list by their elements. The argument `levels` limits how many
-/// nesting levels are flattened. Defaults to all levels.
+/// Replaces arrays that are elements of a list by their own elements. The argument `levels` is the
+/// maximum number of nesting levels that are removed. By default, all levels are removed.
 pub(super) fn flatten<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {

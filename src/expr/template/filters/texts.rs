@@ -8,13 +8,13 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value},
 };
 
-/// Converts a character to a string value. Converts `None` to the undefined value.
+/// Converts a character to a string value, and `None` to the undefined value.
 pub(super) fn character<'v>(budget: &Budget, character: Option<char>) -> Evaluated<Value<'v>> {
     character.map_or(Ok(Value::Undefined), |character| budget.text(character.to_string()))
 }
 
-/// Applies the function `change` to the input string of a filter. Returns an error if arguments of
-/// the filter have not been read.
+/// Implements a filter without arguments that converts a string with the function `change`. Returns
+/// an error if the filter has arguments.
 pub(super) fn change<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
     change: impl FnOnce(&str) -> String,
@@ -163,7 +163,7 @@ pub(super) fn split<'v>(
 }
 
 /// Splits a string at white space into at most `most` pieces. The last piece contains the rest of
-/// the string without further splitting.
+/// the string, including its white space.
 fn words(text: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = text.trim_start();
     let mut left = most;

@@ -14,8 +14,8 @@ use crate::expr::{
 };
 
 impl<'t> Parser<'_, 't, '_> {
-    /// Parses the constant keys that follow a name, and resolves the name to a value of the run or
-    /// a loop variable.
+    /// Parses the path that begins with the name `name`, and resolves the name to a value of the
+    /// run or a loop variable.
     pub(super) fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
         let mut segments = Vec::new();
         let mut end = first.end;
@@ -67,8 +67,8 @@ impl<'t> Parser<'_, 't, '_> {
         Ok(Expr::Path(self.paths.len() - 1))
     }
 
-    /// Rejects step names that contain a `-` and are written after `steps.`, because
-    /// `steps.get-logs` would be parsed as a subtraction.
+    /// Returns an error if the code after `steps.` looks like a step name with a `-`. Without this
+    /// error, `steps.get-logs` would be a subtraction.
     fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
         let PathSegment::Key(key) = step else { return Ok(()) };
         let mut word = key.clone();
@@ -93,7 +93,8 @@ impl<'t> Parser<'_, 't, '_> {
         Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
     }
 
-    /// Parses the keys and slices that follow an expression. Rejects method calls.
+    /// Parses the keys and slices after an expression, such as `[0]` or `.name`. Returns an error
+    /// for method calls.
     pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
         loop {
             let height = self.height;
@@ -122,7 +123,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Parses a computed key or a slice. The opening bracket has already been read.
+    /// Parses a computed key or a slice of `of`, after the opening bracket was consumed.
     fn bracket(&mut self, of: Expr) -> Parsed {
         let mut bounds = [None, None, None];
         let mut bound = 0;
@@ -168,8 +169,8 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Returns the error for a method call such as `text.upper()`, which templates do not support.
-    /// The error message suggests a filter instead.
+    /// Returns the error for a method call, such as `text.upper()`. Templates have no methods. The
+    /// error message suggests a filter instead.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "values cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
