@@ -17,8 +17,8 @@ pub(crate) struct CallSite {
     pub(crate) tool: Arc<str>,
     /// The source of the arguments of the call.
     pub(crate) arguments: Arguments,
-    /// The format in which the text of a tool result is parsed. The parsed value becomes the step's
-    /// output. `None` if the text is not parsed.
+    /// The format in which a tool result that has only text is parsed. The parsed value becomes the
+    /// step's output. `None` if the text is not parsed.
     pub(crate) parse: Option<Parse>,
     /// If `true`, the arguments contain secret variables, which must be hidden from observers.
     pub(crate) has_secrets: bool,

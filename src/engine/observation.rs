@@ -49,8 +49,8 @@ struct ObservedRun {
     /// The branch of the outer run that called this run. `None` if the run is not nested, or if its
     /// outer run is not observed.
     place: Option<Arc<BranchPlace>>,
-    /// The view in which the run was called. A view offers the server's tools at a separate URL
-    /// path.
+    /// The view through which the client called the composite, such as `/team-a`. `None` if the
+    /// client used no view.
     view: Option<Arc<str>>,
     begun: Instant,
     span: Span,

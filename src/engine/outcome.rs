@@ -67,8 +67,8 @@ pub(crate) struct StepError {
     /// The error code, if the tool replied with a JSON-RPC error. Otherwise `None`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) code: Option<i32>,
-    /// The `data` member of the error, if the tool replied with a JSON-RPC error. Otherwise usually
-    /// `None`.
+    /// Further data about the error: the `data` member of a JSON-RPC error, or details from the
+    /// error result of a tool. `None` if no such data is stored.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
     /// If `true`, the step was rejected by a limit that ended the run. The run then returns a

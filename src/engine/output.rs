@@ -130,9 +130,9 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 // === impl Property ===
 
 impl Property {
-    /// Evaluates the property. Returns the default if the value is missing, null or of the wrong
-    /// type. Without a default, returns `None` for a missing or null value, and an error for a
-    /// value of the wrong type or a failed evaluation.
+    /// Evaluates the property. Returns the default if the value is null or missing, has the wrong
+    /// type or cannot be evaluated. Without a default, returns `None` for null and for an optional
+    /// reference without a value, and an error in the other cases.
     fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),

@@ -40,8 +40,8 @@ pub(crate) struct Scope {
     owns: Owns,
     /// The start time of this run.
     pub(crate) started: Instant,
-    /// The time at which the run must end. Not later than the deadline of the outer run, if the run
-    /// is nested.
+    /// The time at which the run or its finally steps must end. [`nested`](Self::nested) limits it
+    /// to the deadline of the outer run.
     pub(crate) deadline: Instant,
     /// The interval after which a run without progress sends a heartbeat to the client. Zero
     /// disables heartbeats.
