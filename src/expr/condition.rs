@@ -15,8 +15,8 @@ use super::{
     wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };
 
-/// A boolean condition. Written as a reference such as `$input.ok`, or as a template such as `{{
-/// input.count > 3 }}`, whose braces may be omitted.
+/// A boolean condition: a reference such as `$input.ok`, or a template such as `{{ input.ok }}`.
+/// The braces of the template may be omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 

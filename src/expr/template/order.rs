@@ -30,8 +30,7 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
-/// The types of two values that cannot be compared with each other, such as `a number` and `a
-/// string`.
+/// The types of two values that cannot be compared with each other, such as a number and a string.
 type Mismatch = (&'static str, &'static str);
 
 /// The elements of a list, each together with its sort key.

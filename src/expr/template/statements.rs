@@ -36,8 +36,7 @@ struct Blocks<'t> {
     depth: usize,
 }
 
-/// A statement that ends the body of an `if` or `for` statement, such as `{% else %}` or `{% endfor
-/// %}`.
+/// A statement that ends the body of an `if` or `for` statement, for example `{% else %}`.
 struct End<'t> {
     word: &'t str,
     start: usize,

@@ -521,8 +521,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts the value of the whole template to JSON. Deducts no memory for arrays and objects
-    /// from the data of the run, although they are copied.
+    /// Converts the value of the whole template to JSON. If it is an array or object from the data
+    /// of the run, copies it without deducting memory from the budget.
     pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
         match self {
             Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
