@@ -54,33 +54,34 @@ struct Inner {
     written: Box<str>,
     content: Content,
     uses: Vec<TemplateUse>,
-    /// Whether the template refers to a secret variable.
+    /// `true` if the template refers to a secret variable. Its value must then not appear in logs.
     has_secrets: bool,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// A single expression, whose value is the value of the template and keeps its type.
+    /// The whole template is one expression, such as `{{ input.count }}`. The template evaluates to
+    /// the value of this expression, which may be of any JSON type.
     Expression(Written),
     Text(Vec<Node>),
 }
 
-/// A use of a reference in a template, which reads a value of the run.
+/// A reference in a template to a value of the run, such as `input.name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TemplateUse {
     pub(super) root: Root,
-    /// The path from the root to the referenced value. If the template computes one of the keys,
-    /// the path ends before this key.
+    /// The keys and indices from the root to the referenced value. If the template computes a key,
+    /// as in `steps.a[input.key]`, the path ends before this key.
     pub(super) path: Vec<PathSegment>,
-    /// Whether the value may be missing, because the template provides a default or checks the
+    /// `true` if the value may be missing, because the template provides a default or checks the
     /// reference with `is defined`.
     pub(super) optional: bool,
-    /// Whether the template consists only of this reference.
+    /// `true` if the template consists only of this reference, as in `{{ input.name }}`.
     pub(super) bare: bool,
-    /// Whether the reference is evaluated every time the template is evaluated. `false` if it is
-    /// evaluated only under a condition.
+    /// `true` if every evaluation of the template evaluates the reference. `false` if the reference
+    /// is evaluated only under a condition, for example inside an `{% if %}` block.
     pub(super) certain: bool,
-    /// The reference as written.
+    /// The text of the reference in the template, for example `input.name`.
     pub(super) text: String,
 }
 
@@ -174,14 +175,16 @@ impl Template {
         self.0.has_secrets
     }
 
-    /// Returns the references to secret variables, as written.
+    /// Returns the text of each reference to a secret variable, such as `vars.key`.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let codes = self.0.content.codes().into_iter();
         let paths = codes.flat_map(|(code, _)| &code.paths);
         paths.filter(|path| path.is_secret()).map(|path| &*path.text)
     }
 
-    /// Returns the references whose values the evaluated template always contains unchanged.
+    /// Returns the references whose values appear unchanged in every result of the template. Omits
+    /// references inside `{% if %}` and `{% for %}` blocks, and those that are part of a larger
+    /// expression.
     pub(super) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
         let codes: Vec<&Written> = match &self.0.content {
             Content::Expression(code) => vec![code],
@@ -201,7 +204,8 @@ impl Template {
         paths.collect()
     }
 
-    /// Returns all references in the template, in the order in which they are written.
+    /// Returns all references to values of the run, in the order in which they are written. Omits
+    /// references to loop variables.
     pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
         self.0.uses.iter()
     }
@@ -230,7 +234,9 @@ fn shorten(text: &str) -> String {
 // === impl Content ===
 
 impl Content {
-    /// Returns all expressions, each with a flag for whether it is always evaluated.
+    /// Returns all expressions in the template. The flag is `true` if every evaluation of the
+    /// template evaluates the expression, and `false` if an `{% if %}` or `{% for %}` block may
+    /// skip it.
     fn codes(&self) -> Vec<(&Written, bool)> {
         let mut codes = Vec::new();
         match self {
@@ -276,9 +282,9 @@ impl Content {
     }
 }
 
-/// Collects all expressions in `nodes`. Each comes with a flag that is `true` if the expression is
-/// evaluated every time the template is evaluated, and not only under a condition. `certain` is the
-/// value of this flag for expressions that are directly in `nodes`.
+/// Appends all expressions in `nodes` to `codes`. The flag of an expression is `true` if every
+/// evaluation of the template evaluates it, and `false` if an `{% if %}` or `{% for %}` block may
+/// skip it. `certain` is the flag for expressions that are not inside such a block in `nodes`.
 fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {

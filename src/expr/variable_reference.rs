@@ -14,17 +14,19 @@ use super::{
 pub(super) struct VariableReference {
     written: Box<str>,
     variable: Variable,
-    /// The path from the variable to the referenced value.
+    /// The keys and indices from the value of the variable to the referenced value. Empty if the
+    /// reference refers to the whole variable.
     path: Vec<PathSegment>,
-    /// Whether the referenced value may be missing.
+    /// `true` if the referenced value may be missing. Otherwise, the parser rejects a reference to
+    /// a missing value.
     optional: bool,
 }
 
 // === impl VariableReference ===
 
 impl VariableReference {
-    /// Parses a text that begins with `$vars` as a reference to a variable. Returns `None` if the
-    /// text is another reference.
+    /// Parses a reference to a variable, such as `$vars.team`. Returns `None` if `text` does not
+    /// begin with `$vars`, or if variables cannot be used here.
     pub(super) fn parse(
         text: &str,
         names: &ScopeNames<'_>,
@@ -49,13 +51,13 @@ impl VariableReference {
         Ok(Self { written: text.into(), variable, path, optional })
     }
 
-    /// Returns the referenced value, or `None` if it is missing, which only an optional reference
-    /// allows.
+    /// Returns the referenced value. Returns `None` if the reference is optional and the value is
+    /// missing.
     pub(super) fn value(&self) -> Option<&Value> {
         follow(self.variable.value(), &self.path)
     }
 
-    /// Returns the text of the reference as it is written.
+    /// Returns the text of the reference as written in the definition, for example `$vars.team`.
     pub(super) fn written(&self) -> &str {
         &self.written
     }

@@ -43,7 +43,7 @@ pub(super) const VARIABLES: &str = "vars";
 #[derive(Clone, Default, PartialEq)]
 pub struct Variables(Arc<BTreeMap<String, Variable>>);
 
-/// The value of a variable.
+/// A variable: its value, and whether the value is secret.
 #[derive(Clone, PartialEq)]
 pub(super) struct Variable {
     value: Arc<Value>,
@@ -82,8 +82,9 @@ impl Variables {
         self.0.is_empty()
     }
 
-    /// Returns the variable to which the path of a reference leads. The first segment of the path
-    /// is the name of the variable. `text` is the reference as written.
+    /// Returns the variable that a reference names. `path` is the path of the reference, and its
+    /// first segment is the name of the variable. `text` is the text of the reference, for error
+    /// messages.
     pub(super) fn find(
         &self,
         text: &str,

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::path_segment::{PathSegment, place};
 
-/// The description of a wrapped array in error messages.
+/// Describes a wrapped array in the "found" part of an error message.
 pub(crate) const WRAPPED_ARRAY: &str = "an object whose only member is the array `result`";
-/// The expected value in error messages about a wrapped array.
+/// Describes the expected value in an error message about a wrapped array, and how to refer to it.
 pub(crate) const UNWRAPPED_ARRAY: &str = "an array, so append `.result`";
 
 /// Returns `true` if the value is an object whose only member is the array `result`.
@@ -18,8 +18,8 @@ pub(crate) fn is_wrapped_array(value: &Value) -> bool {
     members.and_then(|members| members.get("result")).is_some_and(Value::is_array)
 }
 
-/// Returns `true` if a path has no value because it selects an element of a wrapped array without
-/// naming the member `result`.
+/// Returns `true` if a path leads to no value because it selects an element directly from a wrapped
+/// array. For example, the path `0` should be `result.0`.
 pub(super) fn misses_result(mut value: &Value, path: &[PathSegment]) -> bool {
     for segment in path {
         match segment.of(value) {
