@@ -23,7 +23,8 @@ pub struct Function {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FunctionCall {
-    /// The name of the called tool, for a service that implements several tools.
+    /// The name of the called tool. A service that implements several tools uses it to select the
+    /// tool.
     pub tool: Cow<'static, str>,
     /// The arguments of the call. Empty if the request contains no arguments.
     pub arguments: JsonObject,
@@ -132,7 +133,8 @@ fn read<A: DeserializeOwned>(tool: Cow<'static, str>, arguments: JsonObject) -> 
 // === impl Function ===
 
 impl Function {
-    /// Creates a tool from a service whose replies are returned to the caller unchanged.
+    /// Creates a tool whose calls `service` answers. The caller receives the replies of the service
+    /// unchanged.
     #[cfg(feature = "rig-compose")]
     pub(crate) fn answered_by<S>(tool: Tool, service: S) -> Self
     where

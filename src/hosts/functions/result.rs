@@ -20,7 +20,7 @@ use serde_json::Value;
 /// If a function returns an `Err`, the tool result contains the `Display` output of the error. It
 /// does not contain the error's [sources](std::error::Error::source).
 pub trait IntoToolResult {
-    /// Converts the value to a tool result.
+    /// Converts the return value of a function to the tool result that the caller receives.
     fn into_tool_result(self) -> CallToolResult;
 }
 

@@ -93,7 +93,7 @@ impl ToolSet {
     }
 
     /// Starts the function that the request calls, and returns its future. If the request does not
-    /// call any of the functions, returns the request unchanged as the error.
+    /// call any of the functions, returns the request as `Err`, so that the caller can forward it.
     pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
         let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
         let Some(&place) = place else { return Err(request) };

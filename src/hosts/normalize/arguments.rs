@@ -43,7 +43,8 @@ fn parse(text: &str, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     }
 }
 
-/// Returns the problem with call arguments that are not valid JSON.
+/// Creates the problem for call arguments that are not valid JSON. `error` is the error of the JSON
+/// parser.
 pub(super) fn no_json(error: &serde_json::Error) -> Problem {
     // serde_json stops at 128 levels. This error can only be recognized by its message.
     if error.to_string().starts_with("recursion limit") {

@@ -20,7 +20,7 @@ pub struct ModelCall {
     pub id: CallId,
     /// The name of the tool, as the model wrote it.
     pub name: String,
-    /// The arguments of the call: a JSON object.
+    /// The arguments of the call. They are not yet checked against the input schema of the tool.
     pub arguments: JsonObject,
     pub(super) form: Form,
 }
@@ -67,16 +67,16 @@ pub(super) struct Problem {
     pub(super) message: String,
 }
 
-/// The way in which the provider's API represented a tool call. The result of the call must use the
-/// matching representation.
+/// The kind of a tool call in the provider's format. The result of the call must be encoded for the
+/// same kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     #[default]
     Function,
-    /// The deprecated field `function_call` of a Chat Completions message, which can contain only
-    /// one call.
+    /// A call in the deprecated field `function_call` of a Chat Completions message. A message can
+    /// contain only one such call.
     Legacy,
-    /// A custom tool call, whose input is free text.
+    /// A custom tool call of OpenAI, whose input is free text. Such calls are not executed.
     Custom,
 }
 
@@ -89,7 +89,8 @@ impl CallId {
         Self { text: text.into(), is_made: false }
     }
 
-    /// Creates a generated ID for a call without an ID.
+    /// Creates an ID for a call to which the model gave no ID. [`is_made`](Self::is_made) returns
+    /// `true` for this ID.
     pub(super) fn made(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), is_made: true }
     }

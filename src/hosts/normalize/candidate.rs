@@ -11,10 +11,11 @@ use super::{
     limits::ParseLimits,
 };
 
-/// Maximum length of a tool name in bytes: twice the length that MCP recommends.
+/// Maximum length of a tool name, in bytes. Calls with a longer name are malformed. This is twice
+/// the length that MCP recommends.
 const MAX_CANDIDATE_NAME: usize = 256;
 
-/// A possible tool call in a model's output, which was not validated yet.
+/// A tool call that was found in the output of a model and is not validated yet.
 #[derive(Debug)]
 pub(super) struct Candidate<'o> {
     id: Option<String>,
@@ -23,17 +24,17 @@ pub(super) struct Candidate<'o> {
     arguments: Arguments<'o>,
 }
 
-/// The arguments of a candidate.
+/// The arguments of a candidate, before or after parsing.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// The arguments as the provider has encoded them. They are only parsed if the maximum number
-    /// of calls is not exceeded.
+    /// The arguments are not parsed yet, and still have the provider's encoding. `None` if the call
+    /// has no arguments. Arguments of calls beyond the maximum number of calls are never parsed.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }
 
-/// Validates candidates in order. Each candidate becomes either a call with a unique ID, or a
-/// malformed call.
+/// Validates the candidates in order. Each valid candidate becomes a call with a unique ID. Each
+/// other candidate becomes a malformed call, which contains the reason.
 pub(super) fn calls(
     found: Vec<Candidate<'_>>,
     limits: &ParseLimits,
@@ -76,7 +77,8 @@ pub(super) fn calls(
 // === impl Candidate ===
 
 impl<'o> Candidate<'o> {
-    /// Creates a candidate from the fields of a call in a provider's format.
+    /// Creates a candidate from the ID, the name and the arguments of a call in a provider's
+    /// format. `None` means that the call does not contain the field.
     pub(super) fn new(
         id: Option<&Value>,
         name: Option<&Value>,
@@ -107,18 +109,20 @@ impl<'o> Candidate<'o> {
         Self { id: None, name: Some(name), form: Form::default(), arguments }
     }
 
-    /// Creates a candidate that is already known to be malformed.
+    /// Creates a candidate that validation rejects because of `problem`. `name` is `None` if the
+    /// name of the tool is unknown.
     pub(super) fn malformed(name: Option<String>, problem: Problem) -> Self {
         let arguments = Arguments::Read(Err(problem));
         Self { id: None, name, form: Form::default(), arguments }
     }
 
-    /// Sets the provider's format of the call.
+    /// Sets the kind of the call in the provider's format. The result of the call is encoded for
+    /// the same kind.
     pub(super) fn in_form(self, form: Form) -> Self {
         Self { form, ..self }
     }
 
-    /// Marks the candidate as malformed. An earlier problem is replaced by `problem`.
+    /// Marks the candidate as malformed because of `problem`, which replaces an earlier problem.
     pub(super) fn spoil(&mut self, problem: Problem) {
         self.arguments = Arguments::Read(Err(problem));
     }
@@ -156,8 +160,8 @@ fn no_name(name: Option<&str>) -> Problem {
     Problem::new(MalformedKind::Name, message)
 }
 
-/// Generates an ID for a call without an ID. The generated ID differs from all IDs in `taken`, and
-/// is added to them.
+/// Generates an ID, such as `call_0`, for a call to which the model gave no ID. `place` is the
+/// index of the call. The ID differs from all IDs in `taken`, and is added to `taken`.
 fn make_id(place: usize, taken: &mut HashSet<String>) -> CallId {
     let mut id = format!("call_{place}");
     while taken.contains(&id) {

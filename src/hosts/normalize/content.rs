@@ -21,8 +21,8 @@ pub(super) fn text(call: &Dispatched) -> String {
     if call.is_error() { format!("error: {text}") } else { text }
 }
 
-/// Returns the text that a model receives as the result of a tool call. An error has no prefix:
-/// this function is used for formats with a separate error flag.
+/// Returns the text that a model receives as the result of a tool call. The text of an error has no
+/// prefix, because the provider's format has a separate error flag.
 pub(super) fn bare_text(call: &Dispatched) -> String {
     match &call.outcome {
         Outcome::Completed(result) => texts(pieces(result)),
@@ -32,9 +32,9 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// Returns the content of a tool result for a model. If no text block repeats the whole structured
-/// content, the structured content is appended as JSON text, and blocks that repeat a part of it
-/// are omitted.
+/// Returns the texts and images of a tool result for a model. If no text block repeats the whole
+/// structured content, the structured content is appended as JSON text, and blocks that repeat a
+/// part of it are omitted.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {
@@ -46,14 +46,14 @@ pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     }
 }
 
-/// Returns the content of a tool result as text, but omits the blocks that repeat its structured
-/// content. `structured` is the structured content.
+/// Returns the content of a tool result as text. Omits the blocks that repeat `structured`, the
+/// structured content of the result.
 pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
     texts(blocks_besides(structured, result).map(piece))
 }
 
-/// Returns the blocks of a tool result that do not repeat its structured content. If all blocks of
-/// a composite's branch are omitted, the label of the branch is omitted, too.
+/// Returns the content blocks of a tool result that do not repeat its structured content. If a
+/// composite's branch has no such block, the label block of the branch is omitted, too.
 fn blocks_besides<'r>(
     structured: &Value,
     result: &'r CallToolResult,
@@ -72,8 +72,8 @@ fn blocks_besides<'r>(
     besides.into_iter()
 }
 
-/// Returns `true` if a block repeats the structured content, or the output of a single branch in a
-/// composite's report.
+/// Returns `true` if a content block repeats the structured content or, in the result of a
+/// composite, the output of one branch.
 fn repeats(block: &ContentBlock, structured: &Value) -> bool {
     let branches = structured.get("branches").and_then(Value::as_object);
     let mut outputs = branches.into_iter().flatten().filter_map(|(_, branch)| branch.get("output"));
@@ -84,7 +84,7 @@ fn repeats(block: &ContentBlock, structured: &Value) -> bool {
         })
 }
 
-/// Returns `true` if a block is JSON text that is equal to the structured content.
+/// Returns `true` if a content block is a text block that contains `structured` as JSON.
 fn mirrors(block: &ContentBlock, structured: &Value) -> bool {
     let text = block.as_text().map(|text| serde_json::from_str::<Value>(&text.text));
     text.is_some_and(|value| value.is_ok_and(|value| value == *structured))
@@ -113,7 +113,8 @@ fn piece(block: &ContentBlock) -> Piece<'_> {
     Piece::Text(text)
 }
 
-/// Returns a placeholder for content that cannot be sent to the model.
+/// Returns a placeholder for content that cannot be sent to the model, for example `[a recording
+/// (audio/wav), omitted]`.
 pub(super) fn named(what: &str, of: &str) -> String {
     format!("[{what} ({of}), omitted]")
 }

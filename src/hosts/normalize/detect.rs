@@ -48,7 +48,8 @@ fn one(providers: &[Provider]) -> Result<Provider, OutputError> {
     }
 }
 
-/// Detects the provider of a text by the first start marker in it. Defaults to Hermes.
+/// Detects the provider of a model's text by the first start marker in the text. Returns
+/// [`Provider::Hermes`] if the text contains no start marker.
 fn of_text(text: &str) -> Provider {
     match (text.find(lfm::START), text.find(hermes::START)) {
         (Some(lfm), Some(hermes)) if lfm < hermes => Provider::Lfm,
@@ -57,7 +58,7 @@ fn of_text(text: &str) -> Provider {
     }
 }
 
-/// Returns all providers whose format allows `output` as a whole response, message or item.
+/// Returns all providers that could have returned `output` as a response, message or output item.
 fn of_whole(output: &Value) -> Vec<Provider> {
     let has = |key: &str| output.get(key).is_some_and(|value| !value.is_null());
     let of_content = match output["content"].as_array() {
@@ -90,8 +91,8 @@ fn of_whole(output: &Value) -> Vec<Provider> {
     }
 }
 
-/// Returns the provider whose format allows `item` in an output list, as an item, content block,
-/// part or call. Returns `None` if no provider's format matches.
+/// Returns the provider that could have returned `item` in an output list, for example as a content
+/// block, a part or a call. Returns `None` if there is no such provider.
 fn of_item(item: &Value) -> Option<Provider> {
     let has = |key: &str| item.get(key).is_some();
     match item["type"].as_str() {

@@ -158,8 +158,8 @@ fn gemini(call: &Dispatched) -> Option<Value> {
     Some(json!({ "functionResponse": answer }))
 }
 
-/// Encodes the outcome of a tool call as JSON between two markers, for models that read results as
-/// text.
+/// Encodes the outcome of a tool call as JSON between the markers `start` and `end`, for models
+/// that read tool results as text.
 fn tagged(call: &Dispatched, start: &str, end: &str) -> Value {
     let key = if call.is_error() { "error" } else { "content" };
     let mut answer = json!({ "name": call.name });

@@ -12,7 +12,8 @@ use super::call::{CallId, Form, MalformedCall};
 pub struct Dispatched {
     /// The ID of the call. `None` if the call is malformed and has no ID.
     pub id: Option<CallId>,
-    /// The name of the tool as the model wrote it, if known.
+    /// The name of the tool as the model wrote it. `None` if the call is malformed and has no valid
+    /// name.
     pub name: Option<String>,
     /// The outcome of the call.
     pub outcome: Outcome,

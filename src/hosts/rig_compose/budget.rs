@@ -42,43 +42,45 @@ pub struct GuardBudgets(Arc<Shared>);
 
 struct Shared {
     guard: Arc<dyn BudgetGuard>,
-    /// The debt: the amount that calls have used but that is not reserved in the guard yet.
+    /// The debt: the amount that calls have used in addition to their reservations, and that is not
+    /// yet reserved in the guard.
     owed: Arc<AtomicU64>,
-    /// The most recent payment of the debt. It may still be in progress.
+    /// The most recent payment of the debt, which may be complete or still pending. `None` if no
+    /// payment was needed.
     payment: Mutex<Option<Payment>>,
-    /// Releases of reserved amounts that the guard has not completed yet.
+    /// The pending futures that return reserved amounts to the guard.
     releasing: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
-/// The future of a payment of debt. It resolves to `true` if all debt was paid. All waiting calls
-/// share this future, so dropping one of the calls does not cancel it.
+/// The future of a payment of the debt. It resolves to `true` if all debt was paid. All calls that
+/// wait for the payment share this future, so it continues if one of the calls is dropped.
 type Payment = future::Shared<BoxFuture<'static, Result<bool, Arc<BudgetError>>>>;
 
-/// An amount that is reserved in the guard for one call.
+/// An amount that the guard has reserved for one call. Dropping this value releases the amount.
 struct Reserved {
     shared: Arc<Shared>,
     amount: u64,
 }
 
-/// A guard for a payment in progress. Dropping it adds the amount that was not paid to the debt
-/// again.
+/// The unpaid part of a debt while it is being paid. Dropping this value adds the unpaid amount to
+/// the debt again.
 struct Debt<'o> {
     owed: &'o AtomicU64,
     amount: u64,
 }
 
-/// Releases of reserved amounts that are being completed. Dropping this value stores the unfinished
-/// releases, so that they are completed later.
+/// The pending releases of reserved amounts, while they are completed. Dropping this value stores
+/// the unfinished releases again, so that a later call completes them.
 struct Settlement<'s> {
     shared: &'s Shared,
     futures: Vec<BoxFuture<'static, ()>>,
 }
 
-/// Pays the debt, or as much of it as is available in the budget guard. Returns `true` if all debt
-/// was paid.
+/// Pays the debt by reserving its amount in the guard. Pays a part of the debt if the guard has
+/// less available. Returns `true` if all debt was paid.
 ///
-/// A guard reserves an amount either completely or not at all. Therefore, smaller and smaller parts
-/// of the debt are tried until the guard is exhausted or the debt is paid.
+/// A guard reserves an amount either completely or not at all. Therefore, if the guard denies an
+/// amount, the function tries smaller amounts until the guard is exhausted or the debt is paid.
 async fn pay(guard: &dyn BudgetGuard, owed: &AtomicU64) -> Result<bool, BudgetError> {
     let mut debt = Debt { owed, amount: owed.swap(0, Ordering::AcqRel) };
     let mut part = debt.amount;
@@ -147,7 +149,7 @@ impl fmt::Debug for GuardBudgets {
 // === impl Shared ===
 
 impl Shared {
-    /// Pays all debt before a call may reserve an amount. Returns an error if the guard is
+    /// Pays the debt, so that a call may reserve an amount. Returns an error if the guard is
     /// exhausted or fails. Concurrent calls share one payment.
     async fn pay(&self) -> Result<(), Denied> {
         while let Some(payment) = self.payment() {
@@ -158,7 +160,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns the pending payment, or starts a payment if there is debt.
+    /// Returns the pending payment. If there is none, starts a payment. Returns `None` if there is
+    /// no debt.
     fn payment(&self) -> Option<Payment> {
         // The payment is not polled while this lock is held.
         let mut payment = self.payment.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +242,7 @@ impl Drop for Debt<'_> {
 // === impl Settlement ===
 
 impl<'s> Settlement<'s> {
-    /// Takes all pending releases from the store.
+    /// Takes all pending releases from `shared`.
     fn begin(shared: &'s Shared) -> Self {
         Self { shared, futures: shared.with(mem::take) }
     }

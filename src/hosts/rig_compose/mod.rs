@@ -103,7 +103,7 @@ pub use self::{
 };
 
 tokio::task_local! {
-    /// The context of the request in which the current task runs a `rig-compose` tool.
+    /// The context of the request for which the current task runs a `rig-compose` tool.
     static REQUEST: Context;
 }
 

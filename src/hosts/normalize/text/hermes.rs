@@ -35,14 +35,14 @@ fn call(json: &str, limits: &ParseLimits) -> Candidate<'static> {
     }
 }
 
-/// Converts a JSON syntax error in a block of calls to the problem of the malformed call.
+/// Creates the problem of a malformed call from the JSON syntax error in its text.
 pub(super) fn unreadable(error: &serde_json::Error) -> Problem {
     let Problem { kind, message } = no_json(error);
     Problem::new(kind, message.replacen("the arguments are", "it is", 1))
 }
 
-/// Creates a candidate from the JSON of a call: an object with the members `name` and `arguments`.
-/// Any other JSON value becomes a malformed call.
+/// Creates a candidate from a call, which is an object such as `{"name": "f", "arguments": {}}`. If
+/// `call` is not an object, the candidate is malformed.
 pub(super) fn of_value(call: &Value, limits: &ParseLimits) -> Candidate<'static> {
     let found = Candidate::new(call.get("id"), call.get("name"), call.get("arguments"));
     if call.is_object() {

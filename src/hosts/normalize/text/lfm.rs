@@ -62,8 +62,7 @@ fn in_json(body: &str, found: &mut Vec<Candidate<'static>>, limits: &ParseLimits
     }
 }
 
-/// Parses a JSON list of calls that contains a syntax error, and returns the calls before the
-/// error.
+/// Returns the calls before the first syntax error in a JSON list of calls.
 fn first_of_json(body: &str, limits: &ParseLimits) -> Vec<Value> {
     let mut calls = Vec::new();
     let Some(mut rest) = body.trim_start().strip_prefix('[') else { return calls };
@@ -84,11 +83,11 @@ fn in_python(body: &str, found: &mut Vec<Candidate<'static>>, limits: &ParseLimi
     found.extend(problem.map(|problem| Candidate::malformed(None, problem)));
 }
 
-/// Splits a list in Python syntax into one string per call. The brackets of the list may be
-/// missing.
+/// Splits a list of calls in Python syntax, such as `[f(a=1), g()]`, into the texts of the calls.
+/// The brackets around the list may be missing.
 ///
-/// Returns at most `most` calls. If the brackets in the list do not match, returns the calls before
-/// the error, and the error. If there is text after the list, returns only the error.
+/// Returns at most `most` calls. If a bracket in the list is unbalanced, also returns the error,
+/// and only the calls before this bracket. If there is text after the list, returns only the error.
 fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     let inner = body.strip_prefix('[');
     let list = inner.unwrap_or(body);
@@ -143,7 +142,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     (items, None)
 }
 
-/// Parses one call with named arguments.
+/// Parses the text of a call in Python syntax, such as `f(a=1)`.
 fn call(item: &str, limits: &ParseLimits) -> Candidate<'static> {
     let name_end = item.find(|character| !is_of_name(character)).unwrap_or(item.len());
     let (name, rest) = item.split_at(name_end);
@@ -158,7 +157,7 @@ fn call(item: &str, limits: &ParseLimits) -> Candidate<'static> {
     }
 }
 
-/// Parses named arguments up to the closing parenthesis.
+/// Parses named arguments and the closing parenthesis after them, such as `a=1, b="x")`.
 fn arguments(text: &str, limits: &ParseLimits) -> Result<JsonObject, Problem> {
     if text.len() > limits.max_bytes {
         return Err(limits.too_large());

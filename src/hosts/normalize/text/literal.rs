@@ -8,17 +8,17 @@ use crate::normalize::{
     limits::ParseLimits,
 };
 
-/// A parser of argument names and literals.
+/// A parser of the argument names and literals in a call such as `f(a=1, b="x")`.
 pub(super) struct Reader<'t> {
     rest: &'t str,
     limits: ParseLimits,
 }
 
-/// A list or a dictionary that is not closed yet.
+/// A list or dictionary whose closing bracket is not parsed yet.
 enum Open {
     List(Vec<Value>),
-    /// A dictionary that is not closed yet: the members that were already parsed, and the key whose
-    /// value comes next.
+    /// A dictionary. Contains the members that were already parsed, and the key of the member whose
+    /// value is parsed next.
     Dict(JsonObject, String),
 }
 
@@ -29,7 +29,8 @@ impl<'t> Reader<'t> {
         Self { rest: text, limits }
     }
 
-    /// Skips whitespace. If `character` follows, also skips `character` and returns `true`.
+    /// Skips whitespace and, if it comes next, `character`. Returns `true` if `character` was
+    /// skipped.
     pub(super) fn takes(&mut self, character: char) -> bool {
         self.rest = self.rest.trim_start();
         let after = self.rest.strip_prefix(character);
@@ -42,8 +43,8 @@ impl<'t> Reader<'t> {
         self.rest.is_empty()
     }
 
-    /// Returns an error that names the `expected` text, and quotes the text at the current
-    /// position.
+    /// Returns a syntax error. Its message describes the `expected` input, and quotes the remaining
+    /// input.
     pub(super) fn expected(&self, expected: &str) -> Problem {
         let found = excerpt(self.rest.trim_start());
         Problem::new(MalformedKind::Arguments, format!("expected {expected}, found {found}"))
@@ -62,7 +63,7 @@ impl<'t> Reader<'t> {
         Err(self.expected("the name of an argument"))
     }
 
-    /// Parses the value of an argument.
+    /// Parses the value of the argument `of`.
     ///
     /// The function uses no recursion, so that deeply nested values cannot overflow the stack.
     pub(super) fn value(&mut self, of: &str) -> Result<Value, Problem> {
@@ -125,7 +126,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Parses the key of the next member of the innermost dictionary.
+    /// Parses a key and the colon after it, for the next member of the innermost open dictionary.
     fn key(&mut self, open: &mut [Open]) -> Result<(), Problem> {
         self.rest = self.rest.trim_start();
         if !self.rest.starts_with(['"', '\'']) {
@@ -204,7 +205,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Closes the innermost list or dictionary, and returns it as a JSON value.
+/// Removes the innermost list or dictionary from `open`, and returns it as a JSON value.
 fn close(open: &mut Vec<Open>) -> Value {
     match open.pop() {
         Some(Open::List(elements)) => Value::Array(elements),
@@ -213,8 +214,8 @@ fn close(open: &mut Vec<Open>) -> Value {
     }
 }
 
-/// Parses a JSON number. Returns `None` if the word is not a number. Returns `Some(None)` if the
-/// word is a number that has no exact representation.
+/// Parses a JSON number. Returns `None` if `word` is not a number. Returns `Some(None)` if the
+/// number has no exact representation, for example an integer above `u64::MAX`.
 fn number(word: &str) -> Option<Option<Number>> {
     // Only the number syntax that Python and JSON share is accepted, but not `1_000`, `0x10`, `007`
     // or `nan`.

@@ -13,31 +13,32 @@ const THOUGHT: &str = "</think>";
 /// Maximum number of spaces before a marker at the beginning of a line. With more spaces, the line
 /// is a code block in Markdown.
 const INDENT: usize = 3;
-/// Maximum number of times that the search for blocks of calls goes back to an earlier position to
-/// interpret the text differently.
+/// Maximum number of times that the search for blocks of calls returns to an earlier position to
+/// parse the text in a different way.
 ///
-/// The number is limited because the search may scan the rest of the text each time.
+/// The maximum bounds the run time: the search may scan the rest of the text after each return.
 const RETRIES: usize = 128;
 
 /// The markers that enclose a block of tool calls in the text of a model.
 struct Markers {
     start: &'static str,
     end: &'static str,
-    /// The quotation marks of strings in a block. A marker within a string does not end the block.
+    /// The quotation marks that enclose strings in a block. An end marker within a string does not
+    /// end the block.
     quotes: &'static [u8],
-    /// Whether a block must contain JSON. If `false`, it may also contain calls in Python syntax.
+    /// `true` if a block must contain JSON. `false` if it may also contain calls in Python syntax.
     is_json: bool,
 }
 
-/// The content of a block of calls, between its markers.
+/// A block of tool calls that was found in the text of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block<'t> {
     Closed(&'t str),
-    /// A block whose end marker is missing.
+    /// The end marker of the block is missing, so the block is incomplete.
     Open,
 }
 
-/// The fence that opens a fenced code block.
+/// The opening fence of a Markdown code block, such as three backticks.
 #[derive(Clone, Copy)]
 struct Fence {
     of: char,
@@ -47,8 +48,8 @@ struct Fence {
 // === impl Markers ===
 
 impl Markers {
-    /// Returns the blocks of tool calls in the text of a model. Ignores blocks that are quoted, for
-    /// example in a code block, and blocks in a thought of the model.
+    /// Returns the blocks of tool calls in the text of a model. Ignores blocks in Markdown code
+    /// blocks, and in thoughts of the model such as `<think>…</think>`.
     fn blocks<'t>(
         &self,
         text: &'t str,
@@ -123,8 +124,8 @@ impl Markers {
         Ok(blocks)
     }
 
-    /// Returns the index of the end marker of the block at the beginning of `body`. Returns `None`
-    /// if the block has no end marker.
+    /// Returns the byte offset of the end marker in `body`, which begins after the start marker.
+    /// Returns `None` if the block has no end marker.
     ///
     /// An end marker within a string does not end the block. However, if the block must be JSON and
     /// is not valid JSON, it is unclear where strings begin and end. Then the block ends at the
