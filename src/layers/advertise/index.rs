@@ -12,43 +12,43 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// Limits on the length of a search query. A search ignores everything after the first `MAX_QUERY`
-/// bytes of the query, and after the first `MAX_QUERY_WORDS` distinct words.
+/// Maximum length of a search query, in bytes, and maximum number of distinct words in it. A search
+/// ignores the rest of a longer query.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
-/// Limits on the indexed text of a tool. Only the first `MAX_INDEXED_TEXT` bytes and the first
-/// `MAX_TEXT_WORDS` words of each name, title or description are indexed.
+/// Maximum length of a name, title or description in the search index, in bytes, and maximum number
+/// of its words. The rest of a longer text is not indexed.
 const MAX_INDEXED_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
 /// Maximum number of words in the search index, counted over all tools. Once the index contains
 /// this many words, further tools are found only by their full names.
 const MAX_WORDS: usize = 1_000_000;
-/// Minimum length, in characters, of a word that is compared as a prefix. Shorter words match only
-/// equal words.
+/// Minimum length of a prefix match, in characters. A shorter word matches only if it is equal to
+/// the other word.
 const MIN_BEGINNING: usize = 3;
 
-/// Base weight of a word that occurs in a tool's name. The full weight is `IN_NAME + 2/n` for a
-/// name of *n* words, so that a word of a short name weighs more.
+/// Base weight of a match in a tool's name. The weight of a word in a name of *n* words is `IN_NAME
+/// + 2/n`, so a match in a short name weighs more.
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;
-/// Factor for prefix matches. If one word is a prefix of another, the closeness of the two words is
-/// this factor times the ratio of their lengths.
+/// Factor for prefix matches: the closeness of a word and its prefix is this factor times the ratio
+/// of their lengths. The closeness of equal words is 1.
 const BEGINNING: f32 = 0.5;
 
 /// A search index of the advertised tools.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Index {
-    /// The advertised tools in listing order. Each tool is stored as an index into the list of all
-    /// tools.
+    /// The advertised tools in listing order. Each element is the index of a tool in the list of
+    /// all tools.
     tools: Vec<usize>,
-    /// The search index: maps each word to the advertised tools that contain it.
+    /// Maps each indexed word to the advertised tools whose name, title or description contains it.
     words: BTreeMap<String, Vec<Posting>>,
     /// The advertised tools by name, as indices into `tools`. The names are normalized with
     /// [`plain`], so that `create_issue` and `createIssue` have the same key.
     names: HashMap<String, Vec<u32>>,
-    /// The number of words indexed so far, including repetitions.
+    /// The number of words indexed so far, including repetitions. At most [`MAX_WORDS`].
     read: usize,
 }
 
@@ -56,32 +56,34 @@ pub struct Index {
 /// in that tool.
 #[derive(Clone, Copy)]
 struct Posting {
-    /// The index of the tool in the list of advertised tools.
+    /// The index of the tool in [`Index::tools`].
     tool: u32,
     weight: f32,
 }
 
-/// The result of a search.
+/// The tools that match a search query.
 pub(super) struct SearchResult {
     /// The best matches, best first, as indices into the list of all tools.
     pub(super) places: Vec<usize>,
-    /// The number of all matching tools, including those beyond the limit of the search.
+    /// The number of all matching tools, including those that are not in `places` because of the
+    /// limit.
     pub(super) total: usize,
 }
 
-/// The scores of all advertised tools for a query.
+/// Computes the scores of all advertised tools for one query.
 struct Scores {
-    /// The score of each tool. Zero if the tool does not match the query.
+    /// The total score of each tool for the query words added so far. Zero if no word matches the
+    /// tool.
     scores: Vec<f32>,
-    /// The highest *weight × closeness* of each tool for the current query word. Zero if the tool
-    /// does not match the word.
+    /// For each tool, the highest *weight × closeness* of its words for the current query word.
+    /// Zero if no word of the tool matches.
     weights: Vec<f32>,
-    /// The tools that match the current query word.
+    /// The tools that match the current query word, as indices into [`Index::tools`].
     matched: Vec<u32>,
 }
 
-/// How well the name of a tool matches the whole query. The variants are ordered from the worst
-/// match to the best.
+/// The quality of the match between a tool's name and the whole query. The variants are ordered
+/// from the worst match to the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NameFits {
     NotAtAll,
@@ -122,9 +124,9 @@ impl Index {
         }
     }
 
-    /// Adds the words of a field of a tool, such as its title, to the index. If a word occurs in
-    /// several fields, the index stores only the weight of the field added first. Callers must
-    /// therefore add the fields in descending order of their weights.
+    /// Adds `words`, the words of one field of a tool, to the index. If several fields of the tool
+    /// contain a word, the index stores only the weight of the field that was added first. Callers
+    /// must therefore add the fields in descending order of their weights.
     fn add_words(&mut self, tool: u32, weight: f32, words: impl IntoIterator<Item = String>) {
         let room = MAX_WORDS - self.read;
         for word in words.into_iter().take(MAX_TEXT_WORDS.min(room)) {
@@ -136,8 +138,9 @@ impl Index {
         }
     }
 
-    /// Returns up to `limit` tools that best match a query. `exact` is the tool whose name equals
-    /// the query, as an index into the list of all tools. It is `None` if no tool has this name.
+    /// Returns the tools that best match a query, at most `limit`. `exact` is the index of the tool
+    /// whose name equals the query, in the list of all tools. `None` means that no tool has this
+    /// name.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
         let wanted = wanted(query);
@@ -172,8 +175,8 @@ impl Index {
         }
     }
 
-    /// Returns the tools whose names match the whole query, not only a word of it, together with
-    /// the quality of each match.
+    /// Returns the tools whose names match the whole query, and the quality of each match. `exact`
+    /// is the index of the tool whose name equals the query, if there is one.
     fn names_that_fit(&self, query: &str, exact: Option<usize>) -> HashMap<u32, NameFits> {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());
@@ -183,15 +186,15 @@ impl Index {
         in_words.chain(exact.map(|tool| (tool, NameFits::Exactly))).collect()
     }
 
-    /// Converts an index into the list of all tools into an index into the list of advertised
+    /// Converts `place`, an index in the list of all tools, to an index in the list of advertised
     /// tools. Returns `None` if the tool is not advertised.
     fn number(&self, place: usize) -> Option<u32> {
         self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
     }
 
-    /// Finds the indexed words that match a query word: the word itself, its prefixes, and longer
-    /// words that begin with it. For each of these words, returns the closeness to the query word,
-    /// and the tools that contain the indexed word.
+    /// Returns the indexed words that match a query word: the word itself, its prefixes, and the
+    /// words of which it is a prefix. Each item consists of the closeness of an indexed word to the
+    /// query word, and the tools that contain the indexed word.
     fn like<'i>(&'i self, word: &'i str) -> impl Iterator<Item = (f32, &'i [Posting])> {
         let same = self.words.get(word).map(|postings| (1.0, postings.as_slice()));
         let ends = word.char_indices().map(|(end, _)| end).skip(MIN_BEGINNING);
@@ -226,7 +229,8 @@ fn wanted(query: &str) -> Vec<String> {
     wanted
 }
 
-/// Returns the closeness of `word` and its prefix `beginning`: half the ratio of their lengths.
+/// Returns the closeness of `word` and its prefix `beginning`: half the ratio of their lengths. For
+/// example, the closeness of `iss` and `issues` is 0.25.
 fn closeness(beginning: &str, word: &str) -> f32 {
     BEGINNING * beginning.len() as f32 / word.len() as f32
 }
@@ -247,8 +251,8 @@ impl Scores {
         Self { scores: vec![0.0; tools], weights: vec![0.0; tools], matched: Vec::new() }
     }
 
-    /// Adds a query word to the scores. Increases the score of every tool that matches the word.
-    /// The increase is larger if the word is rare, that is, if only a few tools match it.
+    /// Increases the score of every tool that matches a query word. The increase is larger if only
+    /// a few tools match the word.
     fn add(&mut self, word: &str, index: &Index) {
         for (counts, postings) in index.like(word) {
             for Posting { tool, weight } in postings {
@@ -268,9 +272,8 @@ impl Scores {
     }
 }
 
-/// Returns the rarity of a query word that matches `matched` of `all` tools. Rare words have a
-/// higher rarity, so that they contribute more to the score of a tool. The rarity is always
-/// positive.
+/// Returns the factor with which a query word increases the scores of the tools that match it. The
+/// word matches `matched` of `all` tools. The factor is always positive, and larger for rare words.
 fn rarity(matched: usize, all: usize) -> f32 {
     let (matched, all) = (matched as f32, all as f32);
     (1.0 + (all - matched + 0.5) / (matched + 0.5)).ln()

@@ -65,25 +65,25 @@ pub(super) struct Policy {
 #[derive(Debug)]
 pub struct Memo(Forwarded);
 
-/// How the layer must change the reply to a forwarded request.
+/// The change that the layer makes to the reply to a forwarded request.
 #[derive(Debug)]
 enum Forwarded {
     /// The reply is forwarded unchanged.
     Passes,
-    /// The reply contains the capabilities of the server. The layer adds the `tools` capability to
-    /// it.
+    /// The reply contains the capabilities of the server. The layer adds the `tools` capability,
+    /// because clients call the two tools of search mode.
     Declares,
-    /// The reply is a page of the list of tools. The layer removes hidden tools from it. If the
-    /// page is `Some`, the layer also checks whether the tools on it match patterns that have not
-    /// matched any tool so far.
+    /// The reply is a page of the list of tools. The layer removes hidden tools from it. If a
+    /// [`Page`] is given, the layer also checks which of the configured patterns match tools on the
+    /// page.
     Lists(Option<Page>),
-    /// The client called [`CALL`], and the layer forwarded the call to the tool named in the
-    /// arguments. If the reply rejects an argument, the layer prepends [`ARGUMENTS`] to its path,
-    /// because the client sent the argument inside of [`ARGUMENTS`].
+    /// The client called [`CALL`], and the layer forwarded a call to the tool that the client
+    /// named. If the reply rejects an argument, the layer adds the prefix [`ARGUMENTS`] to the path
+    /// of the argument, so that the path is valid in the client's call.
     Calls,
 }
 
-/// Creates a [`PatternWatch`] that reports the patterns in `tools` that match no listed tool.
+/// Creates a [`PatternWatch`] that reports each pattern in `tools` that matches no listed tool.
 pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
     let allow = tools.allowed().cloned().unwrap_or_default();
     let denied = Unmatched::new("deny", tools.denied().clone());
@@ -93,14 +93,15 @@ pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
 // === impl Policy ===
 
 impl Policy {
-    /// Returns `true` if the layer has nothing to change, and forwards all requests and replies as
-    /// they are.
+    /// Returns `true` if the layer forwards all requests and replies unchanged. This is the case if
+    /// clients see the list of tools and the layer hides no tool.
     #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
     }
 
-    /// Returns `true` if clients can find a tool with this name, in a list or by a search.
+    /// Returns `true` if the tool with this name is advertised: it is in the list of tools or, in
+    /// search mode, can be found by a search.
     fn advertises(&self, name: &str) -> bool {
         if self.composites.contains(name) {
             !self.tools.denied().has_text(name)
@@ -109,12 +110,14 @@ impl Policy {
         }
     }
 
-    /// Returns `true` if clients can call the tool, directly or with [`CALL`].
+    /// Returns `true` if clients can call the tool with this name, either directly or with
+    /// [`CALL`].
     pub(super) fn admits(&self, name: &str) -> bool {
         self.calls == Calls::Allow || self.advertises(name)
     }
 
-    /// Returns `true` if searches can find a tool with this name.
+    /// Returns `true` if searches can find the tool with this name. Searches do not find the
+    /// layer's own tools.
     fn is_searched(&self, name: &str) -> bool {
         !tools::is_ours(name) && self.advertises(name)
     }
@@ -129,8 +132,9 @@ impl Policy {
 // === impl AdvertiseRule ===
 
 impl AdvertiseRule {
-    /// Processes a request. This method is not called if the layer forwards [all
-    /// requests](Policy::is_identity) unchanged.
+    /// Decides whether the layer answers a request itself or forwards it. `known` contains the
+    /// search index, and is `None` if the request does not need it or the tools could not be
+    /// listed.
     fn inspect(
         &self,
         request: &mut Request,
@@ -161,8 +165,9 @@ impl AdvertiseRule {
         }
     }
 
-    /// Replaces a call to the tool [`CALL`] with a direct call to the tool that the client named in
-    /// the arguments.
+    /// Converts a call to the tool [`CALL`] to a call to the tool that the client named in the
+    /// arguments. Returns an error reply if the arguments are invalid, or if clients cannot call
+    /// this tool.
     fn call(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         let Some(call) = request.tool_call_mut() else {
             return ControlFlow::Continue(Memo(Forwarded::Passes));
@@ -179,7 +184,7 @@ impl AdvertiseRule {
         ControlFlow::Continue(Memo(Forwarded::Calls))
     }
 
-    /// Answers a call to [`SEARCH`].
+    /// Returns the reply to a call to [`SEARCH`]: the tools that match the query, or an error.
     fn search(request: &Request, known: Option<&Arc<Known<Index>>>) -> Reply {
         let arguments = request.tool_call().and_then(|call| call.arguments.as_ref());
         match (Search::read(arguments), known) {

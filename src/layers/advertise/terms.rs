@@ -24,7 +24,8 @@ pub(super) fn plain(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns the longest prefix of a text that is at most `most` bytes long.
+/// Returns the longest prefix of `text` that has at most `most` bytes and ends between two
+/// characters.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

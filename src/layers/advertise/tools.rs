@@ -16,25 +16,26 @@ use crate::{
 pub(super) const SEARCH: &str = "search_tools";
 /// The name of the tool that calls an advertised tool.
 pub(super) const CALL: &str = "call_tool";
-/// The JSON Pointer to the arguments of the called tool within the arguments of [`CALL`].
+/// The JSON Pointer to the member of [`CALL`]'s arguments that contains the arguments of the called
+/// tool.
 pub(super) const ARGUMENTS: &str = "/arguments";
 
 const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
-/// Maximum number of unknown arguments that an error message lists.
+/// Maximum number of unknown arguments that one error reports.
 const MAX_UNKNOWN: usize = 64;
-/// Maximum length, in bytes, of an unknown argument's name in an error message. The error message
-/// does not contain longer names.
+/// Maximum length, in bytes, of the name of an unknown argument that an error message quotes. The
+/// message omits longer names.
 const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
-/// The arguments of [`SEARCH`].
+/// The parsed arguments of a call to [`SEARCH`].
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     query: &'a str,
     limit: usize,
 }
 
-/// The arguments of [`CALL`].
+/// The parsed arguments of a call to [`CALL`].
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) name: String,
@@ -191,7 +192,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Returns the JSON object that describes a tool in a search result.
+/// Returns the description of a tool in the result of a search: a JSON object with, for example,
+/// its `name` and `inputSchema`.
 fn summary(tool: &Tool) -> Value {
     let mut told = Map::new();
     told.insert("name".to_owned(), tool.name.as_ref().into());

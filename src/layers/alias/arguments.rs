@@ -7,20 +7,20 @@ use serde_json::Value;
 
 use crate::{json_pointer, message::Violation};
 
-/// The error message for an argument that clients cannot set: a hidden argument, or the original
-/// name of a renamed argument.
+/// The message of the violation if a client sets an argument that it cannot see: a hidden argument,
+/// or a renamed argument by its original name.
 const NOT_KNOWN: &str = "is not known to the tool";
-/// The error message if a tool rejects a value that the client did not send, for example the
-/// default of a hidden argument.
+/// The message of the violation if a tool rejects a value that the client cannot set, for example
+/// the default of a hidden argument.
 const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 
-/// The aliases of all arguments of a tool.
+/// The aliases of the arguments of one tool, with indices by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
     list: Vec<Argument>,
     by_original: HashMap<String, usize>,
-    /// Maps client names of arguments to indices into `list`. Hidden arguments are not in the map,
-    /// because clients have no name for them.
+    /// Maps the names that clients use to indices into `list`. Does not contain hidden arguments,
+    /// because clients have no names for them.
     by_name: HashMap<String, usize>,
 }
 
@@ -33,16 +33,17 @@ pub(super) struct Argument {
     pub(super) description: Option<String>,
 }
 
-/// The effect of argument aliases on an argument of a tool.
+/// The way in which clients see an argument of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate<'a> {
-    /// No alias affects the argument. Clients see it under its original name.
+    /// Clients see the argument under its original name, because it has no alias.
     Kept,
-    /// Clients see the argument under this name.
+    /// The argument has this alias, and clients see it under this name. The name may be the
+    /// original one.
     Named(&'a Argument, &'a str),
-    /// The alias of the argument hides it from clients.
+    /// Clients do not see the argument, because this alias hides it.
     Hidden(&'a Argument),
-    /// Clients cannot set the argument, because the alias of another argument uses its name.
+    /// Clients do not see the argument, because the alias of another argument uses its name.
     Shadowed,
 }
 
@@ -66,8 +67,9 @@ impl Arguments {
         self.list.is_empty()
     }
 
-    /// Returns the strings that clients must not find in the rewritten schema: the original names
-    /// of hidden and renamed arguments, and the string defaults of hidden arguments.
+    /// Returns the strings that the rewritten input schema must not reveal to clients: the original
+    /// names of hidden and renamed arguments, and the defaults of hidden arguments that are
+    /// strings.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
         let texts = unseen.flat_map(|argument| {
@@ -77,7 +79,7 @@ impl Arguments {
         texts.flatten().filter(|text| !text.is_empty())
     }
 
-    /// Returns the effect of the aliases on the argument that the tool calls `original`.
+    /// Returns the way in which clients see the argument that the tool calls `original`.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
         let at = |place: &usize| &self.list[*place];
         match self.by_original.get(original).map(at) {
@@ -90,13 +92,13 @@ impl Arguments {
         }
     }
 
-    /// Translates the arguments of a tool call before it is forwarded: replaces the client's
-    /// argument names with the tool's, and adds the defaults of missing arguments.
+    /// Converts the arguments of a client's tool call to those that the tool expects: renames the
+    /// arguments, and adds the defaults of missing and hidden arguments.
     ///
     /// # Errors
     ///
-    /// Returns a violation for each hidden argument that the call sets, and for each renamed
-    /// argument that the call sets by its original name.
+    /// Returns a violation for each argument in the call that is hidden from clients, or that has
+    /// its original name although it is renamed.
     pub(super) fn translate(&self, given: &mut Option<JsonObject>) -> Result<(), Vec<Violation>> {
         if let Some(given) = given {
             self.check(given)?;
@@ -130,9 +132,10 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Translates violations for the client: replaces the tool's argument names with the client's.
-    /// Violations of arguments that clients cannot set are removed and returned, so that they can
-    /// be logged. In their place, the client receives a single general violation.
+    /// Converts the violations that a tool reports to those that the client receives. In each path,
+    /// replaces the tool's name of an argument with the client's. Removes and returns the
+    /// violations of arguments that clients cannot set, so that the caller can log them. For all of
+    /// these, the client receives a single general violation.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {

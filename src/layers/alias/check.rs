@@ -14,11 +14,11 @@ use crate::{
     names::{is_separator, is_tool_name},
 };
 
-/// Checks the aliases for one kind of item, such as tools, and converts them to the internal form
-/// of the layer. Collects the errors of all aliases instead of stopping at the first error.
+/// Checks the aliases of one kind of item, such as tools, and converts them to [`Alias`] values.
+/// Collects the errors of all aliases.
 pub(super) struct Checking {
     list: ItemKind,
-    /// The number of aliases checked so far.
+    /// The index of the alias that is checked next.
     index: usize,
     originals: HashSet<String>,
     names: HashSet<String>,

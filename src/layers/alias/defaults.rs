@@ -11,18 +11,22 @@ use super::{
 };
 use crate::{message::Refusal, schema::InputSchema};
 
-/// A default that the tool would reject.
+/// The default of an argument alias that violates the schema of the argument, so that the tool
+/// would reject it.
 pub(super) struct InvalidDefault {
-    /// The original name of the argument.
+    /// The name that the tool uses for the argument.
     pub(super) argument: String,
-    /// The JSON Pointer of the invalid part in the default. Empty for the default itself.
+    /// The JSON Pointer to the invalid part of the default. Empty if the default as a whole is
+    /// invalid.
     pub(super) path: String,
-    /// A description of the violation, without the default, which may be secret.
+    /// The message that describes the violation. It does not contain the default, which may be
+    /// secret.
     pub(super) violation: String,
 }
 
-/// Returns the defaults that violate the schemas of their arguments. Ignores keywords that apply to
-/// all arguments together, because a default is only one of them.
+/// Returns the defaults that violate the schemas of their arguments in `schema`, the input schema
+/// of the tool. Checks each default on its own, so it ignores keywords such as `required` that
+/// apply to the whole arguments object.
 pub(super) fn invalid(schema: &JsonObject, arguments: &Arguments) -> Vec<InvalidDefault> {
     let declared = schema.get("properties").and_then(Value::as_object);
     let (mut defaults, mut properties) = (JsonObject::new(), JsonObject::new());

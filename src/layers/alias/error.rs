@@ -41,20 +41,20 @@ pub enum AliasErrorKind {
     /// Two aliases in the list are for the same tool, prompt, resource or argument.
     #[error("`{original}` has an alias already")]
     DuplicateOriginal {
-        /// The name of this tool, prompt, resource or argument on the server.
+        /// The name or URI that the server uses for the item.
         original: String,
     },
     /// Two aliases in the list set the same name for clients.
     #[error("another alias gives the name `{name}`")]
     DuplicateName {
-        /// The name that both aliases have.
+        /// The name or URI that both aliases set.
         name: String,
     },
     /// The alias hides an argument, and also sets a property that has no effect on a hidden
     /// argument, such as a new name.
     #[error("`{key}` cannot be used with `hide`: clients see nothing of the argument")]
     Meaningless {
-        /// The name of the property without effect.
+        /// The name of the property that has no effect.
         key: &'static str,
     },
     /// The alias of a URI template, such as `db://{table}`, changes more than the prefix before the
@@ -70,7 +70,8 @@ pub enum AliasErrorKind {
     },
 }
 
-/// The separator that the layer allows in tool names, formatted for an error message.
+/// Formats the separator that the layer allows in tool names, for the end of the list of allowed
+/// characters in an error message.
 struct Between<'a>(&'a str);
 
 // === impl AliasErrors ===

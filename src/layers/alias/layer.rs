@@ -32,7 +32,7 @@ pub struct AliasLayer(Arc<Aliases>);
 struct Aliases {
     tools: AliasTable,
     prompts: AliasTable,
-    /// Aliases of resources and URI templates.
+    /// The aliases of resources and of resource templates.
     resources: AliasTable,
     separator: String,
     owner: Option<String>,
@@ -48,19 +48,21 @@ pub struct Asked(Remembered);
 enum Remembered {
     /// The layer has no aliases, and does not change the reply.
     Nothing,
-    /// The reply can be translated without information about the request.
+    /// No information about the request is needed to translate the reply.
     Little,
-    /// The request lists items of this kind. If the page is `Some`, the layer compares the listed
-    /// items with the aliases, to find aliases for items that do not exist.
+    /// The request lists items of this kind. If a [`Page`] is given, the layer checks which aliases
+    /// belong to items on the page, so that it can warn about aliases of items that do not exist.
     List(ItemKind, Option<Page>),
-    /// The request refers to an item with an alias. The number is the index of the alias.
+    /// The request refers to an item that has an alias. Contains the kind of the item and the index
+    /// of the alias.
     Alias(ItemKind, usize),
-    /// The request is for a resource whose URI matches an aliased URI template. Boxed because the
-    /// value is large and such requests are rare.
+    /// The request refers to a resource whose URI matches an aliased resource template. Boxed
+    /// because the value is large and such requests are rare.
     Expanded(Box<Expanded>),
 }
 
-/// The URI of a requested resource in two forms: as the client sent it, and as the server knows it.
+/// The URI of the requested resource: `asked` as the client sent it, and `original` as the server
+/// knows it.
 #[derive(Debug)]
 struct Expanded {
     asked: String,
@@ -217,8 +219,8 @@ impl AliasLayer {
         }
     }
 
-    /// Returns all URIs by which clients can know the resource that has the URI `uri` on the
-    /// server.
+    /// Returns the URIs by which clients know a resource. `uri` is the URI that the server uses for
+    /// it.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.0.resources.uris_of(uri)
@@ -253,8 +255,8 @@ impl AliasLayer {
         changes.for_reporters(Arc::new(move |uri| aliases.resources.uris_of(uri)))
     }
 
-    /// Returns a mutable reference to the aliases. Services that the layer has already created keep
-    /// the earlier aliases.
+    /// Returns the aliases for modification. Does not affect services that the layer has already
+    /// created.
     fn aliases(&mut self) -> &mut Aliases {
         Arc::make_mut(&mut self.0)
     }
@@ -402,7 +404,8 @@ impl Aliases {
         }
     }
 
-    /// Replaces the server's names in a refusal with the client's names.
+    /// Replaces the server's names of items and arguments in a refusal with the names that the
+    /// client knows. `asked` is the state of the refused request.
     fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
@@ -436,8 +439,9 @@ impl Aliases {
         }
     }
 
-    /// Translates a listed item for clients. Returns `false` if the item must be removed from the
-    /// list.
+    /// Replaces the name and the descriptive fields of a listed item with those of its alias.
+    /// Returns `false` if the caller must remove the item from the list, because an alias of
+    /// another item uses its name.
     fn show(&self, mut item: ItemMut<'_>) -> bool {
         let kind = item.kind();
         let names = self.of_kind(kind);
@@ -542,21 +546,21 @@ impl Aliases {
     }
 }
 
-/// Replaces `text` if the alias sets a text.
+/// Replaces `text` with `given`. Does nothing if `given` is `None`.
 fn set<T: From<String>>(text: &mut T, given: Option<&String>) {
     if let Some(given) = given {
         *text = given.clone().into();
     }
 }
 
-/// Sets `text` to the text of an alias, if the alias has one.
+/// Replaces the optional `text` with `given`. Does nothing if `given` is `None`.
 fn put<T: From<String>>(text: &mut Option<T>, given: Option<&String>) {
     if let Some(given) = given {
         *text = Some(given.clone().into());
     }
 }
 
-/// Overwrites each annotation that is `Some` in `given`, and leaves the others unchanged.
+/// Overwrites each annotation that is set in `given`, and leaves the other annotations unchanged.
 fn merge(annotations: &mut ToolAnnotations, given: &ToolAnnotations) {
     fn over<T: Clone>(annotation: &mut Option<T>, given: Option<&T>) {
         if given.is_some() {

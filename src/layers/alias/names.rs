@@ -14,19 +14,20 @@ use crate::{
     uri::Readings,
 };
 
-/// The aliases of all items of one kind.
+/// The aliases of all items of one kind, such as all tools, with indices by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    /// The URI templates that aliases rename. Each template comes with the index of its alias.
+    /// The resource templates that aliases rename. The number is the index of the alias in
+    /// `aliases`.
     templates: Vec<(usize, Template)>,
-    /// The original URIs of all renamed resources, in all of their equivalent spellings. Clients
-    /// must not reach a renamed resource by any of these URIs.
+    /// The original URIs of all renamed resources, in all equivalent spellings. Requests for these
+    /// URIs are rejected, because clients must use the new URIs.
     readings: HashSet<String>,
-    /// Watches that find aliases for items that the server does not list. Resources and URI
-    /// templates are watched separately, because servers list them separately.
+    /// Detects aliases of items that the server does not list. Resources and resource templates are
+    /// watched separately, because servers list them with different methods.
     lookouts: Arc<PatternWatches>,
 }
 
@@ -36,43 +37,44 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// The original names of items that have an alias but have not been listed by the server so far.
-/// Each name comes with the index of the alias.
+/// The original names of the aliased items that the server has not listed so far. The number is the
+/// index of the alias in [`AliasTable`].
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
-/// The alias of an item, after it was checked.
+/// A validated alias: the new name and the other new properties of one item.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alias {
-    /// The server's name or URI.
+    /// The name or URI that the server uses for the item.
     pub(super) original: String,
-    /// The client's name or URI.
+    /// The name or URI that clients use for the item. Equal to `original` if the alias does not
+    /// rename the item.
     pub(super) name: String,
-    /// The display name of a resource or template.
+    /// The new `name` field of a resource or resource template, whose identifier is its URI. `None`
+    /// leaves the field unchanged.
     pub(super) label: Option<String>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
-    /// The most recent input schema of the tool, and the schema that clients receive instead.
+    /// A cache for the input schema that clients receive.
     pub(super) schema: AliasedSchema,
 }
 
-/// Caches the most recent input schema of a tool and its rewritten form, so that listing the tools
-/// again does not rewrite an unchanged schema.
+/// Caches the latest input schema of a tool together with the rewritten schema that clients
+/// receive. An unchanged schema is therefore not rewritten each time the tool is listed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
 type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
-/// The item to which a name in a client's request refers.
+/// The item to which a name refers if a client uses it.
 pub(super) enum Meaning<'a> {
-    /// The name refers to the item with this alias. The number is the index of the alias.
+    /// The name is that of the alias with this index.
     Alias(usize, &'a Alias),
-    /// The name refers to no item. It is the original name of a renamed item, which clients cannot
-    /// use.
+    /// The name refers to no item, because it is the original name of a renamed item.
     Nothing,
-    /// No alias affects the name. It refers to the server's item of this name, if there is one.
+    /// No alias uses the name, so it refers to the server's item of the same name, if there is one.
     Same,
 }
 
@@ -95,9 +97,8 @@ impl AliasTable {
         Self { aliases, by_original, by_name, templates, readings: HashSet::new(), lookouts }
     }
 
-    /// Creates a lookup table from aliases for resources. Unlike [`new`](Self::new), also stores
-    /// all spellings of each renamed URI, so that clients cannot bypass the alias with a different
-    /// spelling.
+    /// Creates a lookup table from aliases of resources. Unlike [`new`](Self::new), also stores all
+    /// equivalent spellings of each renamed URI, so that clients cannot bypass the alias.
     pub(super) fn of_uris(aliases: Vec<Alias>) -> Self {
         let renamed = aliases.iter().filter(|alias| alias.is_renamed());
         let readings = renamed.filter_map(|alias| Readings::of(&alias.original));
@@ -110,7 +111,7 @@ impl AliasTable {
         self.aliases.is_empty()
     }
 
-    /// Returns the server's name and the client's name of each alias.
+    /// Returns a pair for each alias: the server's name of the item, and the client's name.
     pub(super) fn pairs(&self) -> Vec<(&str, &str)> {
         self.aliases.iter().map(|alias| (&*alias.original, &*alias.name)).collect()
     }
@@ -128,7 +129,7 @@ impl AliasTable {
         }
     }
 
-    /// Returns the item to which a name in a client's request refers.
+    /// Returns the item to which `name` refers if a client uses it in a request.
     pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
         match self.by_name.get(name) {
             Some(&place) => Meaning::Alias(place, &self.aliases[place]),
@@ -137,14 +138,15 @@ impl AliasTable {
         }
     }
 
-    /// Returns the alias for the item that the server calls `original`, and the index of the alias.
+    /// Returns the alias of the item that the server calls `original`, and its index. Returns
+    /// `None` if the item has no alias.
     pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
         let place = *self.by_original.get(original)?;
         Some((place, &self.aliases[place]))
     }
 
-    /// Returns the alias that hides the item `original`, because it gives the name of this item to
-    /// another item. Returns `None` if no alias uses the name, or if `original` has its own alias.
+    /// Returns the alias that hides the item `original` because it renames another item to
+    /// `original`. Returns `None` if there is no such alias, or if the item has its own alias.
     pub(super) fn instead_of(&self, original: &str) -> Option<&Alias> {
         if self.by_original.contains_key(original) {
             return None;
@@ -153,7 +155,7 @@ impl AliasTable {
     }
 
     /// Returns the name by which clients know the item that the server calls `original`. Returns
-    /// `None` if clients cannot request the item.
+    /// `None` if clients cannot request the item, because an alias uses its name for another item.
     pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
         match self.of_original(original) {
             Some((_, alias)) => Some(&alias.name),
@@ -162,23 +164,23 @@ impl AliasTable {
         }
     }
 
-    /// Translates a client's URI to the server's URI if it matches a renamed URI template. Also
-    /// returns the index of the alias for the template.
+    /// Converts a client's URI that matches a renamed resource template to the server's URI. Also
+    /// returns the index of the template's alias. Returns `None` if the URI matches no renamed
+    /// template.
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
         templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
     }
 
-    /// Returns `true` if `uri` may be a different spelling of the original URI of a renamed
-    /// resource, so that a server could resolve it to this resource. Does not compare the exact
-    /// text of `uri`, which the caller must do.
+    /// Returns `true` if the server could resolve `uri` to a renamed resource, because `uri` may be
+    /// an equivalent spelling of its original URI. The caller must check separately whether `uri`
+    /// is exactly the original URI.
     pub(super) fn may_be_read_as_renamed(&self, uri: &str) -> bool {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// Returns `true` if `uri` may be a spelling of the original URI of a resource that has its own
-    /// alias and is renamed by it. Called with URIs that the alias of a URI template has translated
-    /// to the server's URIs.
+    /// Returns `true` if the server could resolve `uri` to a resource that has its own alias with a
+    /// new URI. `uri` is the server's URI to which a renamed resource template was expanded.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());
@@ -197,8 +199,8 @@ impl AliasTable {
                 .any(|reading| self.readings.contains(&reading) || is_renamed(&reading))
     }
 
-    /// Returns the URI by which clients know the server's resource `original`. Returns `None` if no
-    /// alias changes the URI.
+    /// Returns the URI by which clients know the resource that has the URI `original` on the
+    /// server. Returns `None` if no alias changes the URI.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
         match self.of_original(original) {
             Some((_, alias)) => alias.is_renamed().then(|| alias.name.clone()),
@@ -206,7 +208,8 @@ impl AliasTable {
         }
     }
 
-    /// Returns all URIs by which clients can know the server's resource `original`.
+    /// Returns the URIs by which clients know the resource that has the URI `original` on the
+    /// server. Empty if clients cannot request the resource.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
         let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
         let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
@@ -260,8 +263,8 @@ impl Alias {
 // === impl AliasedSchema ===
 
 impl AliasedSchema {
-    /// Returns the rewritten form of an input schema. If the schema equals the previous one,
-    /// returns the cached form. Otherwise, calls `make` without holding the lock, and caches the
+    /// Returns the rewritten schema for `schema`, the tool's current input schema. If the cache
+    /// contains this schema, returns the cached result. Otherwise calls `make`, and caches the
     /// schema that it returns.
     pub(super) fn of(
         &self,

@@ -28,9 +28,9 @@ use crate::{
     schema::keywords::{self, AppliesTo, Subschema},
 };
 
-/// Keywords that contain definitions.
+/// The JSON Schema keywords under which a schema defines other schemas, to which `$ref` can refer.
 pub(super) const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Keywords whose values are copied unchanged, because they are not schemas.
+/// Keywords that are copied with their values unchanged. The values contain no schemas.
 const PLAIN: [&str; 26] = [
     "contentEncoding",
     "contentMediaType",
@@ -59,10 +59,11 @@ const PLAIN: [&str; 26] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// The keyword for mirrored arguments. Its value is the name of an HTTP header in which clients
-/// repeat the value of the argument.
+/// The keyword whose value is the name of an HTTP header. Clients send the value of the argument in
+/// this header, too.
 const HEADER: &str = "x-mcp-header";
-/// Keywords that are copied even if the rest of an argument's schema cannot be copied.
+/// Keywords that are copied from the schema of an argument even if the rest of the schema cannot be
+/// copied.
 const OUTLINE: [&str; 3] = ["type", "title", "description"];
 /// Keywords that restrict a value in ways that this module does not understand. A schema with one
 /// of these keywords is not copied.
@@ -77,24 +78,28 @@ const FOREIGN: [&str; 8] = [
     "id",
 ];
 
-/// Maximum number of visited schemas that describe the whole arguments object, for example as parts
+/// Maximum number of visited schemas that describe the whole arguments object, such as the elements
 /// of an `allOf`.
 const MAX_IN_PLACE_SCHEMAS: usize = 1_000;
-/// Maximum depth of a schema.
+/// Maximum nesting depth of a schema that is visited or copied.
 const MAX_SCHEMA_DEPTH: usize = 128;
-/// Maximum total size of all copied schemas, in approximate bytes of JSON.
+/// Maximum total size, in bytes of JSON, of all schemas that are copied for one tool. Sizes are
+/// approximate.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-/// The size of the braces of a JSON object, in bytes.
+/// The number of bytes that the two braces of a JSON object take.
 const BRACES: usize = 2;
 
-/// The input schema that clients receive, and the arguments that conflict with the aliases.
+/// The result of [`rewrite`]: the input schema that clients receive, and the problems that the
+/// layer logs.
 pub(super) struct Rewritten {
     pub(super) schema: JsonObject,
-    /// All arguments that the tool's schema declares, by their original names.
+    /// The original names of all arguments that the tool's schema declares.
     pub(super) declared: BTreeSet<String>,
-    /// Arguments that clients cannot set, because the alias for another argument uses their name.
+    /// The original names of arguments that clients cannot set, because the alias of another
+    /// argument uses the name.
     pub(super) shadowed: BTreeSet<String>,
-    /// Required arguments that no tool call can set.
+    /// The original names of required arguments that are never set, because they are hidden and
+    /// have no default, or are shadowed.
     pub(super) unset: BTreeSet<String>,
 }
 
@@ -107,43 +112,45 @@ struct InPlace<'a> {
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// The definitions visited so far, indexed by reference. The value is `true` if the definition
-    /// applies to every tool call. It is `false` if the definition may apply only to some calls,
-    /// for example because it is an alternative in `anyOf`.
+    /// The definitions visited so far. The key is the reference, such as `#/$defs/Name`. The value
+    /// is `true` if the definition applies to every tool call, and `false` if it is only an
+    /// alternative, for example in `anyOf`.
     definitions: BTreeMap<&'a str, bool>,
-    /// Whether all schemas that declare arguments were visited. `false` if a limit was exceeded or
-    /// a reference could not be resolved.
+    /// `true` if all schemas that declare arguments were visited. `false` if a limit was exceeded
+    /// or a reference could not be resolved.
     is_complete: bool,
-    /// The number of further schemas that may be visited.
+    /// The number of schemas that may still be visited. Starts at [`MAX_IN_PLACE_SCHEMAS`].
     left: usize,
 }
 
-/// Copies the schemas of arguments to the rewritten schema.
+/// Copies the schemas of arguments, and the definitions that they use, to the rewritten schema.
 struct Copier<'a> {
     root: &'a JsonObject,
-    /// References to the definitions that describe the whole arguments object. These definitions
-    /// are not copied.
+    /// The definitions that describe the whole arguments object. The key is the reference, such as
+    /// `#/$defs/Name`. These definitions are not copied.
     in_place: BTreeMap<&'a str, bool>,
-    /// Argument names and values that clients must not see.
+    /// Argument names and values that the copied schemas must not reveal to clients.
     secrets: Vec<&'a str>,
-    /// References to all definitions that the copied schemas use, whether or not they are already
+    /// The references to all definitions that the copied schemas use, including those already
     /// copied.
     definitions: BTreeSet<&'a str>,
     /// References to the definitions that are not copied yet.
     wanted: Vec<&'a str>,
-    /// The number of further bytes that may be copied.
+    /// The number of bytes that may still be copied.
     left: BoundedCounter,
 }
 
-/// The result of copying the schema of an argument.
+/// The copy of an argument's schema. `schema` is `None` if the original cannot be copied.
 struct Copy<'a> {
     schema: Option<Value>,
-    /// Whether the copied schema refers to definitions.
+    /// `true` if the schema contains a `$ref`. The copy is then valid only together with the copied
+    /// definitions.
     has_references: bool,
     original: &'a Value,
 }
 
-/// Rewrites a tool's input schema so that it contains the argument names that clients use.
+/// Rewrites the input schema `root` of a tool so that clients see the argument names, descriptions
+/// and defaults of the aliases.
 pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     let in_place = InPlace::new(root, arguments);
     let InPlace { declared, shadowed, unset, definitions, is_complete, .. } = in_place;
@@ -206,15 +213,16 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     Rewritten { schema: shown, declared, shadowed, unset }
 }
 
-/// Returns the value of `additionalProperties`, the schema for undeclared arguments. Returns `None`
-/// if the root does not contain it, or contains `patternProperties` or `$ref`, which may also
-/// describe undeclared arguments.
+/// Returns the value of `additionalProperties`, which is the schema of undeclared arguments.
+/// Returns `None` if `root` contains no such keyword. Also returns `None` if `root` contains
+/// `patternProperties` or `$ref`, because these may describe undeclared arguments, too.
 fn additional_properties(root: &JsonObject) -> Option<&Value> {
     let is_alone = !root.contains_key("patternProperties") && !root.contains_key("$ref");
     root.get("additionalProperties").filter(|_| is_alone)
 }
 
-/// Returns the client's names of the arguments that clients must set.
+/// Returns the names of the required arguments, as clients know them. Omits hidden arguments, and
+/// arguments whose alias has a default.
 fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     if root.contains_key("$ref") {
         return Vec::new();
@@ -228,8 +236,8 @@ fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
     names.map(Value::from).collect()
 }
 
-/// Returns a schema that contains only the type, title and description of an argument's schema.
-/// Used if the whole schema cannot be copied.
+/// Returns the type, title and description of an argument's schema as a schema. Used if the whole
+/// schema cannot be copied.
 fn outline(schema: &Value) -> Value {
     let mut shown = Map::new();
     if let Value::Object(members) = schema {
@@ -243,7 +251,7 @@ fn outline(schema: &Value) -> Value {
     shown.into()
 }
 
-/// Adds the description and the default of an alias to the schema of the argument.
+/// Adds the description and the default of an argument's alias to the schema of the argument.
 fn described(schema: Value, argument: &Argument) -> Value {
     let mut shown = match schema {
         Value::Object(shown) => shown,
@@ -259,8 +267,8 @@ fn described(schema: Value, argument: &Argument) -> Value {
     shown.into()
 }
 
-/// Splits a reference such as `#/$defs/Name` into the keyword and the name of the definition.
-/// Returns `None` if the reference has another form or contains an escape.
+/// Splits a reference such as `#/$defs/Name` into `$defs` and `Name`. Returns `None` if the
+/// reference has another form or contains an escape.
 fn definition(reference: &str) -> Option<(&str, &str)> {
     let (keyword, name) = reference.strip_prefix("#/")?.split_once('/')?;
     let is_plain = !name.contains(['/', '~', '%']);
@@ -285,9 +293,9 @@ impl<'a> InPlace<'a> {
         in_place
     }
 
-    /// Collects the arguments that a schema declares. Also visits nested schemas that describe the
-    /// same arguments, such as those in `allOf`. `applies` is `true` if the schema applies to every
-    /// tool call, and `false` if it is only one of several alternatives.
+    /// Collects the arguments that `schema` and its subschemas for the same object declare.
+    /// `applies` is `true` if the schema applies to every tool call, and `false` if it is only one
+    /// of several alternatives.
     fn visit(&mut self, schema: &'a JsonObject, depth: usize, applies: bool) {
         if depth > MAX_SCHEMA_DEPTH || self.left == 0 {
             self.is_complete = false;
@@ -348,7 +356,7 @@ impl<'a> InPlace<'a> {
 // === impl Copier ===
 
 impl<'a> Copier<'a> {
-    /// Copies the schema of an argument.
+    /// Copies the schema of the argument that the tool calls `name`.
     fn of_argument(&mut self, name: &str) -> Copy<'a> {
         let declared = self.root.get("properties").and_then(|properties| properties.get(name));
         // Up to draft 7, keywords beside a `$ref` are ignored.
@@ -364,8 +372,9 @@ impl<'a> Copier<'a> {
         Copy { schema: copied, has_references, original: schema }
     }
 
-    /// Copies a schema. Returns `None` if a part of the schema is not understood, if the schema is
-    /// nested too deeply, or if its copy would exceed the remaining number of bytes.
+    /// Copies a schema, and sets `refers` to `true` if it contains a `$ref`. Returns `None` if the
+    /// schema uses a keyword that cannot be copied, is nested too deeply, or exceeds the remaining
+    /// number of bytes.
     fn copy_schema(&mut self, schema: &'a Value, refers: &mut bool) -> Option<Value> {
         if is_deeper(schema, MAX_SCHEMA_DEPTH) { None } else { self.copy(schema, refers) }
     }
@@ -405,14 +414,15 @@ impl<'a> Copier<'a> {
         Some(copied.into())
     }
 
-    /// Copies a value that is not a schema. Returns `None` if the copy would exceed the remaining
+    /// Copies a value that contains no schema. Returns `None` if the value exceeds the remaining
     /// number of bytes.
     fn copy_data(&mut self, data: &Value) -> Option<Value> {
         self.left.holds(data).then(|| data.clone())
     }
 
-    /// Returns the reference for the copied schema, and schedules its target to be copied, too.
-    /// Returns `None` if the target does not exist or must not be copied.
+    /// Returns the value of a copied `$ref`, and schedules its target for copying. Returns `None`
+    /// if the target does not exist, describes the whole arguments object, or has a name that
+    /// clients must not see.
     fn refer(&mut self, reference: &'a str) -> Option<Value> {
         let (keyword, name) = definition(reference)?;
         let exists = self.root.get(keyword).is_some_and(|all| all.get(name).is_some());
@@ -426,9 +436,8 @@ impl<'a> Copier<'a> {
         Some(reference.into())
     }
 
-    /// Copies all definitions that the copied schemas refer to. Returns the copies, grouped by the
-    /// keyword that contains them, such as `$defs`. Returns `None` if a definition cannot be
-    /// copied.
+    /// Copies all definitions to which the copied schemas refer. Returns the copies by keyword
+    /// (`$defs` or `definitions`) and name. Returns `None` if a definition cannot be copied.
     fn copy_definitions(&mut self) -> Option<BTreeMap<&'a str, JsonObject>> {
         let mut copied: BTreeMap<_, JsonObject> = BTreeMap::new();
         while let Some(reference) = self.wanted.pop() {

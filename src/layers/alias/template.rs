@@ -6,24 +6,24 @@ use regex::Regex;
 /// several path segments.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
-/// A URI template with different prefixes on the server and for clients. The prefix of a template
-/// is the part before its first `{`.
+/// A resource template that has one prefix on the server and another for clients. The prefix is the
+/// part of the template before its first `{`.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     /// The server's prefix.
     original: String,
-    /// The prefix that clients use.
+    /// The prefix that clients use, for example `data://`.
     shown: String,
-    /// The regular expression for the part of a URI after the prefix. This part is the same in both
-    /// templates.
+    /// A regular expression that matches the part of a URI after the prefix. This part of the
+    /// template is the same on the server and for clients.
     end: Regex,
 }
 
 // === impl Template ===
 
 impl Template {
-    /// Creates a translation between two templates. Returns `None` if the templates differ in more
-    /// than the prefix, or if one of them contains no `{`.
+    /// Creates a template from the server's template `original` and the client's template `shown`.
+    /// Returns `None` if they differ in more than the prefix, or if one of them contains no `{`.
     pub(super) fn new(original: &str, shown: &str) -> Option<Self> {
         let (original, end) = original.split_at(original.find('{')?);
         let (shown, end_shown) = shown.split_at(shown.find('{')?);
@@ -52,8 +52,8 @@ impl Template {
     }
 }
 
-/// Returns a regular expression that matches all expansions of a URI template ([RFC 6570]). It may
-/// also match other texts.
+/// Returns a regular expression that matches all expansions of `template`, the part of a URI
+/// template after the prefix ([RFC 6570]). It may also match other texts.
 ///
 /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
 fn expression(mut template: &str) -> String {
