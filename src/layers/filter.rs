@@ -140,9 +140,8 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct FilterLayer {
     settings: Settings,
-    /// The tool patterns of other layers, each with the name of the setting that contains it. The
-    /// filter does not hide tools because of these patterns, but logs a warning if a pattern
-    /// matches no tool.
+    /// The tool patterns of other layers, with the names of the settings that contain them. They
+    /// hide no tools. The filter logs a warning if one of them matches no tool.
     mentioned: Vec<(&'static str, Patterns)>,
     warnings: Warnings,
     pub(crate) catalogs: CatalogSettings,
@@ -175,8 +174,8 @@ pub struct Memo(Remembered);
 #[derive(Debug)]
 enum Remembered {
     Nothing,
-    /// The request lists items of this kind. If the page is `Some`, the filter also compares the
-    /// listed items with the patterns that have not matched any item so far.
+    /// The request lists items of this kind. If a [`Page`] is given, the filter also checks which
+    /// patterns match items on the page, so that it can warn about patterns that match nothing.
     List(ItemKind, Option<Page>),
     Completion(Box<Completion>),
 }
@@ -187,7 +186,7 @@ struct Settings {
     prompts: Selection,
     resources: Selection,
     resource_templates: Selection,
-    /// The URIs that are denied by patterns without wildcards, in their canonical spellings.
+    /// The URIs in the deny list that contain no wildcard, in their canonical spellings.
     denied_uris: Arc<HashSet<String>>,
     read_only_only: bool,
     hide_destructive: bool,
@@ -263,9 +262,9 @@ impl FilterLayer {
         self
     }
 
-    /// Adds the tool patterns of other layers, each with the name of the setting that contains it.
-    /// The filter only [warns](Self::warnings) if one of these patterns matches no tool. They do
-    /// not hide any tools.
+    /// Adds the tool patterns of other layers. The string is the name of the setting that contains
+    /// the patterns. They hide no tools, but the filter [warns](Self::warnings) about each pattern
+    /// that matches no tool.
     pub(crate) fn mentioned(
         mut self,
         patterns: impl IntoIterator<Item = (&'static str, Patterns)>,
@@ -342,9 +341,9 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// Names that the server uses for several tools of which at least one is hidden. The filter
-    /// rejects calls to these names, because only the server decides which of the tools such a call
-    /// reaches.
+    /// The names that several tools of the server share, if at least one of these tools is hidden.
+    /// The filter rejects calls to these names, because the server decides which of the tools a
+    /// call reaches.
     type Derived = HashSet<String>;
     type Memo = Memo;
 
@@ -464,9 +463,9 @@ impl Rule {
         }
     }
 
-    /// Returns [`Remembered::Completion`] if the reply may contain completion values that reveal
-    /// hidden resources. This is the case if the request completes an argument of a resource
-    /// template, and if the rules hide any resources. Otherwise, returns [`Remembered::Nothing`].
+    /// Decides whether the completion values in the reply must be filtered. Returns
+    /// [`Remembered::Completion`] if the request completes an argument of a resource template and
+    /// the rules hide resources. Otherwise, returns [`Remembered::Nothing`].
     fn completion(&self, request: &Request) -> Remembered {
         match request.message() {
             ClientRequest::CompleteRequest(complete)
@@ -479,8 +478,8 @@ impl Rule {
         }
     }
 
-    /// Returns the [`PatternWatch`] that finds patterns without a match for items of this kind.
-    /// Returns `None` if there are no such patterns to watch.
+    /// Returns the [`PatternWatch`] that finds patterns that match no item of this kind. Returns
+    /// `None` if there are no patterns to check.
     fn pattern_watch(&self, kind: ItemKind) -> Option<&PatternWatch<Vec<Unmatched>>> {
         self.lookouts.iter().find(|(of, _)| *of == kind).map(|(_, pattern_watch)| pattern_watch)
     }
@@ -492,8 +491,8 @@ impl Rule {
     }
 }
 
-/// Returns the names of two configuration settings: the one that allows items of this kind, and the
-/// one that hides them.
+/// Returns the names of the configuration settings for items of this kind: first the setting that
+/// allows items, then the one that hides them.
 const fn keys(kind: ItemKind) -> (&'static str, &'static str) {
     match kind {
         ItemKind::Tool => ("expose_tools", "hide_tools"),
@@ -527,15 +526,15 @@ impl Settings {
         self.read_only_only || self.hide_destructive
     }
 
-    /// Returns `true` if the rules may hide items of this kind.
+    /// Returns `true` if the settings can hide items of this kind.
     fn concern(&self, kind: ItemKind) -> bool {
         !self.selection(kind).selects_all()
             || (kind == ItemKind::Tool && self.judge_annotations())
             || (kind == ItemKind::ResourceTemplate && !self.resources.selects_all())
     }
 
-    /// Returns `true` if the rules for names and URIs allow the item. Applies to listed items and
-    /// to requests. Does not check annotations.
+    /// Returns `true` if the settings allow the item with this name or URI, in a list or in a
+    /// request. Does not check annotations.
     fn permit(&self, kind: ItemKind, name: &str) -> bool {
         // A completion request may refer to a resource by its URI instead of a template.
         let is_template = kind == ItemKind::ResourceTemplate && name.contains('{');
@@ -574,9 +573,9 @@ impl Settings {
             }
     }
 
-    /// Returns `true` if calls to the tool are allowed. This is the case if no rule depends on
-    /// annotations. Otherwise, the tool must be known, and its annotations must be allowed. If
-    /// several tools have this name, the annotations of all of them must be allowed.
+    /// Returns `true` if the annotation rules allow calls to the tool `name`. If there are such
+    /// rules, the tool must be known, and they must allow the annotations of all tools with this
+    /// name.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()
             || known.is_some_and(|known| {

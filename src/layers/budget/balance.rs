@@ -7,13 +7,13 @@ use tokio::time::Instant;
 use super::{Budget, Refill};
 use crate::message::Tally;
 
-/// The amounts of a budget that are currently spent and reserved. `Default` returns the balance of
-/// an unused budget.
+/// The amount of a budget that is spent, and the amount that is reserved for running calls.
+/// `Default` returns the balance of an unused budget.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     tally: Tally,
-    /// The refill and the time of the last refill. `None` if the budget has no refill. The balance
-    /// then never reads the current time.
+    /// The refill of the budget, with the time of the last refill. `None` if the budget has no
+    /// refill, so that no operation needs the current time.
     clock: Option<Clock>,
 }
 
@@ -21,23 +21,23 @@ pub(super) struct Balance {
 #[derive(Debug)]
 struct Clock {
     refill: Refill,
-    /// Maximum spent amount. Charges beyond it are ignored. See [`Budget::most_spent`].
+    /// Maximum spent amount: [`Budget::most_spent`]. Charges beyond it are not counted.
     most: u64,
-    /// The time of the last refill. It advances only by whole intervals, so that the time since the
-    /// last complete interval counts toward the next refill.
+    /// The end of the last complete refill interval, or the time at which the first interval
+    /// started.
     since: Instant,
 }
 
 // === impl Balance ===
 
 impl Balance {
-    /// Reserves an amount of the balance. Also adopts the limit and the refill of `budget`, which
-    /// may have changed since the last reservation.
+    /// Reserves `amount` of the balance. Uses the current limit and refill of `budget`, which may
+    /// have changed since the last reservation.
     ///
     /// # Errors
     ///
-    /// If too little is left, returns the time until refills will have added enough. Returns `None`
-    /// if this time is unknown, or if refills can never add enough.
+    /// Returns an error if less than `amount` is left. The error is the time until refills have
+    /// added enough, or `None` if this time is unknown or refills can never add enough.
     pub(super) fn reserve(&mut self, budget: &Budget, amount: u64) -> Result<(), Option<Duration>> {
         // Read the current time only once.
         if self.clock.is_some() || budget.refilled().is_some() {
@@ -55,8 +55,8 @@ impl Balance {
         }
     }
 
-    /// Charges the actual amount of a call. Releases `held`, the amount that was reserved before
-    /// the call.
+    /// Ends a call: releases `held`, the amount that was reserved for the call, and charges the
+    /// actual amount.
     pub(super) fn close(&mut self, held: u64, actual: u64) {
         // Add the refills that are due first, so that they do not offset this charge.
         self.tick();
@@ -72,13 +72,13 @@ impl Balance {
         self.tally.left(limit)
     }
 
-    /// Returns `true` if the whole budget is available, because nothing is spent or reserved.
+    /// Returns `true` if nothing is spent or reserved, so that the whole limit is available.
     pub(super) fn is_full(&mut self) -> bool {
         self.tick();
         self.tally.is_full()
     }
 
-    /// Adds all refills that are due.
+    /// Adds the amounts of all refill intervals that have ended.
     fn tick(&mut self) {
         if self.clock.is_some() {
             self.tick_at(Instant::now());
@@ -91,8 +91,8 @@ impl Balance {
         }
     }
 
-    /// Adopts the refill of `budget`, which may have changed. If the balance is full, a new refill
-    /// interval starts at `now`.
+    /// Replaces the refill with that of `budget`, which may have changed. If nothing is spent or
+    /// reserved, also starts a new refill interval at `now`.
     fn wind(&mut self, budget: &Budget, now: Instant) {
         let most = budget.most_spent();
         match (&mut self.clock, budget.refilled()) {
@@ -107,8 +107,8 @@ impl Balance {
 // === impl Clock ===
 
 impl Clock {
-    /// Returns the amount that is due for all complete intervals since the last refill. Sets the
-    /// time of the last refill to the end of the last complete interval.
+    /// Returns the amount to refill for all intervals that have ended by `now` since the last call.
+    /// Starts the next interval at the end of the last one.
     fn due(&mut self, now: Instant) -> u128 {
         // If the clock went backward, assume that no time has passed.
         let passed = now.saturating_duration_since(self.since);

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::{json_pointer, pattern::Selection};
 
-/// A function that reads the actual cost of a tool call from the tool result.
+/// A function that reads the actual cost of a tool call from its result. Returns `None` if the
+/// result contains no cost.
 type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 
 /// The cost of a call to the selected tools, in a unit of your choice, such as cents, tokens or
@@ -28,8 +29,8 @@ pub struct Cost {
     known: Known,
 }
 
-/// The estimated cost of a tool call, and the function that reads the actual cost. The default is
-/// an estimate of one unit.
+/// The cost of a call to a tool: the estimate, and the function that reads the actual cost from the
+/// result. `None` stands for an estimate of one unit without a function.
 ///
 /// The type is as small as a pointer, because it is stored in the future of every charged call.
 #[derive(Clone, Default)]
@@ -43,13 +44,12 @@ struct Known {
 
 /// The location of the actual cost in a tool result.
 enum CostLocation {
-    /// In the structured content, at this JSON Pointer.
+    /// The JSON Pointer to the cost within the structured content.
     Structured(String),
-    /// In `_meta`: the first string is the name of the `_meta` member, and the second string is a
-    /// JSON Pointer into this member.
+    /// The name of a member of `_meta`, and the JSON Pointer to the cost within this member.
     Meta(String, String),
-    /// In another part of the result: the string is a JSON Pointer into the whole result, which
-    /// must be converted to JSON for this purpose.
+    /// The JSON Pointer to the cost within the whole result. To follow it, the result must be
+    /// converted to JSON.
     Any(String),
 }
 
@@ -112,7 +112,8 @@ impl fmt::Debug for Cost {
 // === impl Price ===
 
 impl Price {
-    /// Returns the estimated cost of a call. Budgets reserve it before the call.
+    /// Returns the estimated cost of a call. The layer reserves this amount of each budget before
+    /// the call.
     pub(super) fn estimate(&self) -> u64 {
         self.0.as_ref().map_or(1, |known| known.estimate)
     }
@@ -135,7 +136,7 @@ impl Price {
 // === impl CostLocation ===
 
 impl CostLocation {
-    /// Parses a JSON Pointer to a cost.
+    /// Parses `pointer`, the JSON Pointer to the cost in a tool result.
     ///
     /// Servers usually report costs in `structuredContent` or `_meta`, which are already JSON
     /// values. For a pointer to any other part, the whole result must be converted to JSON.

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::pattern::Selection;
 
-/// The name by which errors refer to the cost limit of a run. It is the name of the setting for
-/// this limit.
+/// The name of the setting that limits the cost of a run. Errors about this limit use it like the
+/// name of a budget, so no budget can have this name.
 pub(super) const MAX_COST: &str = "max_cost";
 
 /// A limit on the total number, size or cost of tool calls. A [`BudgetLayer`](super::BudgetLayer)
@@ -224,7 +224,8 @@ impl Budget {
         &self.name
     }
 
-    /// Validates the name and the refill of the budget.
+    /// Returns an error if the name of the budget is blank or reserved, or if the refill adds
+    /// nothing or has no interval.
     pub(super) fn check(&self) -> Result<(), BudgetError> {
         if self.name.trim().is_empty() {
             return Err(BudgetError::Blank);

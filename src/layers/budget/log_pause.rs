@@ -7,10 +7,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Minimum time between two messages.
+/// Minimum time between two log messages about rejected calls.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The time at which the last message about a rejected call was logged.
+/// Limits the rate of log messages about rejected calls. Stores the time of the last message.
 #[derive(Debug, Default)]
 pub(super) struct LogPause {
     logged: Mutex<Option<Instant>>,
@@ -19,8 +19,9 @@ pub(super) struct LogPause {
 // === impl LogPause ===
 
 impl LogPause {
-    /// Returns `true` if no message was logged in the last ten seconds, and records the current
-    /// time. Otherwise, clients that repeat rejected calls would fill the log.
+    /// Returns `true` if the caller may log a message now, and records the current time in this
+    /// case. Returns `false` for ten seconds after each message, so that clients that repeat
+    /// rejected calls do not fill the log.
     pub(super) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -26,11 +26,11 @@ const MAX_CALLERS: usize = 100_000;
 /// Number of shards into which the callers of a budget are divided. Each shard has its own lock,
 /// which reduces contention between callers.
 const SHARDS: usize = 16;
-/// Number of callers that are checked for eviction whenever a caller is added. It is greater than
-/// one so that the number of callers can shrink, even while new callers arrive.
+/// Number of callers that are checked for eviction when a caller is added. It is greater than one,
+/// so that evictions can be faster than additions.
 const LOOKS: usize = 2;
-/// Number of callers per shard that are checked for eviction when a new caller would exceed the
-/// maximum number of callers.
+/// Number of callers in each shard that are checked for eviction when the maximum number of callers
+/// is reached.
 const LOOKS_FOR_ROOM: usize = 8;
 
 /// A [`BudgetStore`] in the memory of the process.
@@ -56,13 +56,13 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// ```
 #[derive(Clone)]
 pub struct MemoryBudgets {
-    /// The balances of each budget, by budget name. A list is faster than a map here, because there
-    /// are only a few budgets. The lock is held only while a budget is looked up or added.
+    /// The balances of each budget. The list is searched by the name of the budget, which is faster
+    /// than a map for a few budgets. The lock is held only while a budget is looked up or added.
     budgets: Arc<RwLock<Vec<Named>>>,
     max_callers: usize,
 }
 
-/// The error returned to a new caller if the maximum number of callers is reached.
+/// The error for a call of a new caller if the store already has the maximum number of callers.
 #[derive(Debug, thiserror::Error)]
 #[error("the budget has the maximum number of callers: {max_callers} (`max_callers`)")]
 struct TooManyCallers {
@@ -71,29 +71,30 @@ struct TooManyCallers {
 
 type Named = (Arc<str>, Arc<Usage>);
 
-/// A budget that was opened in the store. Refers directly to the balances, so that reservations
-/// need no lookup.
+/// The handle that [`BudgetStore::open`] returns. It refers directly to the balances of the budget,
+/// so that reservations need no lookup.
 struct Open {
     budget: Budget,
     kept: Arc<Usage>,
     max_callers: usize,
 }
 
-/// The balances of a budget: a shared balance, and a balance for each identified caller.
+/// The balances of a budget: one that is shared, and one for each identified caller.
 struct Usage {
-    /// The balance of a global budget. For a budget per caller, this is the balance that all
-    /// unidentified callers share.
+    /// For a global budget, the balance of all calls. For a budget per caller, the balance of all
+    /// unidentified callers.
     shared: Shared,
     callers: [Mutex<Callers>; SHARDS],
-    /// The number of callers in all shards.
+    /// The number of callers with a balance, in all shards together.
     count: AtomicUsize,
 }
 
-/// The callers of a budget in a single shard.
+/// The balances of those callers of a budget that belong to one shard.
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,
-    /// All callers, in the order in which they are checked for eviction. Each caller occurs once.
+    /// The queue of callers to check for eviction, next first. Contains each caller once. A caller
+    /// that is not evicted moves to the end.
     round: VecDeque<Arc<str>>,
 }
 
@@ -223,8 +224,8 @@ impl Usage {
         }
     }
 
-    /// Returns the balance of a caller. Adds the caller if it is new. Returns `None` if the maximum
-    /// number of callers is reached.
+    /// Returns the balance of a caller, and adds the caller if it is new. Returns `None` if the
+    /// caller is new and the maximum number of callers is reached.
     fn caller(&self, caller: &str, max_callers: usize) -> Option<Shared> {
         if let Some(balance) = self.shard(caller).balances.get(caller) {
             return Some(balance.clone());
@@ -277,8 +278,8 @@ impl Default for Usage {
 // === impl Callers ===
 
 impl Callers {
-    /// Returns the balance of a caller. If the caller is new, adds it. The second value is `true`
-    /// if the caller was added.
+    /// Returns the balance of a caller, and adds the caller if it is new. The flag is `true` if the
+    /// caller was added.
     fn get_or_insert(&mut self, caller: &str) -> (Shared, bool) {
         if let Some(balance) = self.balances.get(caller) {
             return (balance.clone(), false);
@@ -289,8 +290,9 @@ impl Callers {
         (balance, true)
     }
 
-    /// Checks the next `looks` callers. Evicts those that have a full balance and no running call,
-    /// and returns their number.
+    /// Checks the next `looks` callers for eviction. Evicts each caller that has no running call
+    /// and nothing spent, so that its whole limit is available. Returns the number of evicted
+    /// callers.
     fn forget_some(&mut self, looks: usize) -> usize {
         let mut forgotten = 0;
         for _ in 0..looks.min(self.round.len()) {

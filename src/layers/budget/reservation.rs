@@ -7,14 +7,14 @@ use std::{
 
 use super::{balance::Balance, definition::Budget};
 
-/// A balance that several reservations can share. While a reservation refers to it, the store does
-/// not evict the caller of the balance.
+/// A balance that several reservations share. While a reservation refers to the balance, the store
+/// does not evict the caller that it belongs to.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
-/// An amount of a balance that is reserved for a tool call. Dropping the reservation without
-/// settling it releases the amount.
+/// An amount of a balance that is reserved for a tool call. [`settle`](Self::settle) charges the
+/// actual amount. Dropping the reservation releases the amount.
 pub(super) struct Reservation {
-    /// The balance. `None` after the reservation is settled.
+    /// The balance from which the amount is reserved. `None` after the reservation is settled.
     balance: Option<Shared>,
     amount: u64,
 }
@@ -22,12 +22,12 @@ pub(super) struct Reservation {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Reserves an amount of a balance.
+    /// Reserves `amount` of a balance. `budget` defines the limit and the refill of the balance.
     ///
     /// # Errors
     ///
-    /// If too little is left, returns the time until enough will be available again, or `None` if
-    /// this time is unknown.
+    /// Returns an error if less than `amount` is left. The error is the time until enough is
+    /// available again, or `None` if this time is unknown.
     pub(super) fn new(
         balance: Shared,
         budget: &Budget,
@@ -37,7 +37,7 @@ impl Reservation {
         reserved.map(|()| Self { balance: Some(balance), amount })
     }
 
-    /// Settles the reservation: charges the actual amount, and releases the reserved amount.
+    /// Charges the actual amount of the call instead of the reserved amount.
     pub(super) fn settle(mut self, actual: u64) {
         self.close(actual);
     }

@@ -24,7 +24,8 @@ use crate::{
 /// a concurrency limit. If the store rejects the call, `Budgeted` releases the capacity.
 #[derive(Clone)]
 pub struct Budgeted<S> {
-    /// The settings and the opened budgets. `None` if the layer has no budgets and no costs.
+    /// The settings of the layer and its open budgets. `None` if the layer has neither budgets nor
+    /// costs.
     charged: Option<Arc<Charged>>,
     inner: S,
 }
@@ -52,7 +53,7 @@ pin_project! {
     }
 }
 
-/// A tool call that is waiting for a budget store to reply.
+/// A tool call that waits for the reply of a budget store.
 struct Waiting<S> {
     charged: Option<Arc<Charged>>,
     asked: StoreReply,
@@ -61,9 +62,9 @@ struct Waiting<S> {
     request: Request,
 }
 
-/// The next phase of a tool call after a budget store has replied.
+/// The next step of a tool call while its budgets are reserved.
 enum CallPhase {
-    /// All budgets are reserved.
+    /// All budgets are reserved, so the call can be forwarded.
     Charged(Charges),
     Asking(Charging, StoreReply),
 }
@@ -112,8 +113,9 @@ impl<S> Budgeted<S>
 where
     S: Service<Request, Response = Reply> + Clone,
 {
-    /// Reserves the budgets of a tool call. If all stores reply immediately, forwards the call
-    /// without delay.
+    /// Reserves the budgets of a tool call. Forwards the call immediately if all stores have
+    /// granted their reservations, and rejects it if a store has denied one. Otherwise, waits for
+    /// the stores.
     fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
         let charged = self.charged.as_deref();
         if charged.is_some_and(|charged| charged.rules().charge_runs()) {

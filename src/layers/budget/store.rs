@@ -120,8 +120,8 @@ pub struct BudgetPermit(Of);
 
 enum Of {
     Nothing,
-    /// A reservation in [`MemoryBudgets`](super::MemoryBudgets). Stored without an allocation,
-    /// unlike reservations in other stores.
+    /// A reservation in [`MemoryBudgets`](super::MemoryBudgets). It needs no allocation, unlike the
+    /// reservations of other stores.
     Memory(Reservation),
     Elsewhere(Box<dyn Settle>),
 }

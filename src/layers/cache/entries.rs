@@ -15,23 +15,21 @@ use tokio::time::Instant;
 use super::key::{Key, KeyRef};
 use crate::message::Reply;
 
-/// The assumed overhead of each entry, in bytes. It is added to the sizes of the key and the
-/// result.
+/// The estimated memory overhead of a cache entry, in bytes, in addition to its key and its result.
 const ENTRY_BYTES: usize = 512;
-/// Divisor of the maximum total size. The quotient is the slack of the cache: the number of bytes
-/// that it may add before it runs the next eviction.
+/// The maximum total size of the cache divided by this number is its slack: the number of bytes
+/// that may be added between two evictions.
 const SLACK: usize = 16;
 
-/// The cached results of a rule, with a maximum total size.
+/// The cached results of one cache rule. Evicts results to bound their total size.
 pub(super) struct Entries {
     results: moka::sync::Cache<Arc<Key>, CachedReply, RandomState>,
     ttl: Duration,
-    /// The maximum total size of the entries. Eviction runs only after `slack` bytes were added. It
-    /// therefore reduces the total size to `max_bytes - slack`, so that the next additions do not
-    /// exceed the maximum.
+    /// The maximum total size of the entries, in bytes. An eviction reduces the total size to
+    /// `max_bytes - slack`, so that `slack` bytes can be added before the next eviction.
     max_bytes: usize,
     slack: usize,
-    /// The total size of the entries that were added since the last eviction.
+    /// The number of bytes that were added since the last eviction.
     added: AtomicUsize,
 }
 
@@ -39,16 +37,16 @@ pub(super) struct Entries {
 struct CachedReply {
     reply: Reply,
     bytes: usize,
-    /// The time at which the result expires. The cache library has its own expiration, which uses
-    /// another clock and only frees memory.
+    /// The time from which the result is not returned any more. The `moka` cache also drops expired
+    /// entries, but uses another clock.
     expires: Instant,
 }
 
 // === impl Entries ===
 
 impl Entries {
-    /// Creates an empty cache whose entries expire after the duration `ttl`, which must be shorter
-    /// than 1000 years.
+    /// Creates an empty cache. `ttl` is the lifetime of its entries, which must be shorter than
+    /// 1000 years. `max_bytes` is their maximum total size.
     pub(super) fn new(ttl: Duration, max_bytes: usize) -> Self {
         let slack = max_bytes / SLACK;
         let capacity = u64::try_from(max_bytes - slack).unwrap_or(u64::MAX);
@@ -61,20 +59,20 @@ impl Entries {
         Self { results, ttl, max_bytes, slack, added: AtomicUsize::new(0) }
     }
 
-    /// Returns the duration after which a new result expires.
+    /// Returns the lifetime of a new result.
     pub(super) const fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// Returns the cached result for the key. Returns `None` if there is no result, or if the
-    /// result has expired at the time `now`.
+    /// Returns the cached result for a key. Returns `None` if the cache has no result, or if the
+    /// result has expired by `now`.
     pub(super) fn get(&self, key: &KeyRef<'_>, now: Instant) -> Option<Reply> {
         let entry = self.results.get(key)?;
         (now < entry.expires).then_some(entry.reply)
     }
 
-    /// Adds a result to the cache, which expires after the duration `ttl`. Does nothing if the size
-    /// of the entry exceeds 15/16 of the maximum total size.
+    /// Adds a result that expires after `ttl`. Does nothing if the entry is larger than 15/16 of
+    /// the maximum total size.
     pub(super) fn insert(&self, key: Arc<Key>, reply: Reply, ttl: Duration) {
         let bytes = ENTRY_BYTES + key.size() + reply.size();
         if bytes > self.max_bytes - self.slack {

@@ -21,29 +21,30 @@ use futures::{
 use super::{entries::Entries, key::Key, store::StoredEntry};
 use crate::message::{Questions, Reply};
 
-/// A running tool call. All clones of this future resolve to the outcome of the same call.
+/// A running tool call that several callers can wait for. All clones of this future resolve to the
+/// outcome of the same call.
 pub(super) type Flight = Shared<BoxFuture<'static, Landed>>;
 
-/// The outcome of a running tool call.
+/// The outcome of a running tool call, which each waiting caller receives.
 #[derive(Clone)]
 pub(super) enum Landed {
-    /// A cacheable result. All callers receive it.
+    /// A successful result, which all waiting callers return to their clients.
     Result(Reply),
-    /// An outcome that must not be shared, such as an error. Only the caller that started the call
-    /// receives it.
+    /// An outcome that must not be shared, such as an error. The caller that started the call takes
+    /// the value. The other callers ignore it, and call the tool themselves.
     Own(Arc<Mutex<Option<Own>>>),
 }
 
-/// An outcome that is not shared. Only the caller that started the tool call receives it.
+/// An outcome that only the caller that started the tool call may return.
 pub(super) enum Own {
-    /// The reply or error of the wrapped service. Stored as `Any`, because the error type depends
-    /// on the service.
+    /// The `Result<Reply, E>` of the wrapped service. Stored as `Any`, because the error type `E`
+    /// depends on the service.
     Answer(Box<dyn Any + Send>),
-    /// The payload of a panic.
+    /// The wrapped service panicked. Contains the payload of the panic.
     Panic(Box<dyn Any + Send>),
 }
 
-/// The cached results and running tool calls of a rule.
+/// The cached results of one cache rule, and the running calls to which it applies.
 #[derive(Debug)]
 pub(super) struct Results {
     pub(super) entries: Entries,
@@ -53,11 +54,11 @@ pub(super) struct Results {
 #[derive(Default)]
 struct Running {
     flights: HashMap<Arc<Key>, (u64, WeakShared<BoxFuture<'static, Landed>>), RandomState>,
-    /// The number of the next running call.
+    /// The number that the next running call receives. Distinguishes calls with the same key.
     next: u64,
 }
 
-/// How to process a tool call while another call with the same key is running.
+/// The behavior of a tool call if another call with the same key is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenRunning {
     /// Waits for the running call, and uses its result.
@@ -68,17 +69,18 @@ pub(super) enum WhenRunning {
     Separate,
 }
 
-/// The way a tool call was started.
+/// The outcome of [`Results::board`].
 pub(super) enum Boarding {
-    /// The call joined the running call of another caller.
+    /// Another caller is already running the call. The future resolves to its outcome.
     Joined(Flight),
-    /// The call is running. Later calls with the same key can join it.
+    /// A new call was started. Later calls with the same key can join it. The caller must poll the
+    /// future.
     Started(Flight),
-    /// The caller must call the service separately.
+    /// Another call is running that must not be joined. The caller must call the service itself.
     Separate,
 }
 
-/// The entry of a running tool call in [`Running`]. Dropping this value removes the entry.
+/// Keeps the entry of a running tool call in [`Running`]. Dropping this value removes the entry.
 struct Registration {
     results: Arc<Results>,
     key: Arc<Key>,
@@ -92,11 +94,11 @@ impl Results {
         Self { entries, running: Mutex::default() }
     }
 
-    /// Joins the running call with this key. If there is none, starts a call with the future that
-    /// `call` returns. The future is first polled when the returned flight is polled.
+    /// Joins the running call with this key. If there is none, starts a new call. `call` returns
+    /// the future of the new call, which runs when the returned [`Flight`] is polled.
     ///
-    /// Caches the result of the call if it is successful. Does not cache it if `questions` shows
-    /// that the server asked the client a question during the call.
+    /// The result of the new call is cached if it is successful. It is not cached if `Questions`
+    /// shows that the server asked the client a question during the call.
     pub(super) fn board<F, E>(
         self: &Arc<Self>,
         key: Key,
@@ -145,8 +147,9 @@ impl Results {
     }
 }
 
-/// Waits for the reply to a tool call. If the reply is cacheable, caches it and shares it with all
-/// callers. If `stored` is given and its store has a result, the tool is not called.
+/// Runs a tool call to completion. Caches the reply and shares it with all waiting callers if it is
+/// cacheable. If `stored` is given and the cache store has a result, returns that result without
+/// calling the tool.
 async fn land<F, E>(
     call: F,
     registration: Registration,
@@ -197,8 +200,8 @@ impl fmt::Debug for Running {
 // === impl Registration ===
 
 impl Registration {
-    /// Caches the result of the call for the duration `ttl`, unless the call was replaced by a
-    /// newer call with the same key. Returns `true` if the call was not replaced.
+    /// Caches the result of the call for the duration `ttl`, and returns `true`. Does nothing and
+    /// returns `false` if a newer call with the same key has replaced this call.
     fn cache(&self, reply: &Reply, ttl: Duration) -> bool {
         let is_current = |(number, _): &(u64, _)| *number == self.number;
         let is_current = self.results.running().flights.get(&self.key).is_some_and(is_current);

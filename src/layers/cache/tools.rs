@@ -17,25 +17,27 @@ use crate::{
     fingerprint::Fingerprint,
 };
 
-/// The maximum number of tools whose latest definition is stored.
+/// The maximum number of tools whose definitions are tracked. If it is exceeded, all tracked
+/// definitions are dropped.
 const MAX_DEFINITIONS: usize = 10_000;
 
-/// The cached tools in a list of tools, by name.
+/// The tools whose results are cached, by name.
 #[derive(Debug)]
 pub(super) struct CachedTools(HashMap<Box<str>, CachedTool>);
 
 /// A tool whose results are cached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedTool {
-    /// The index of the rule that selects the tool.
+    /// The index of the first cache rule that selects the tool.
     pub(super) rule: usize,
-    /// The number of the tool's current definition.
+    /// The number of the tool's current definition, which [`Definitions`] has assigned. It is part
+    /// of the keys of cached results.
     pub(super) definition: u64,
 }
 
-/// Assigns a number to the latest definition of each cached tool. Cached results are stored under
-/// the number, so that they are no longer found after the definition has changed and has received a
-/// new number.
+/// Assigns a number to the current definition of each cached tool. The number is part of the keys
+/// of cached results. If the definition changes, it receives a new number, so that the cached
+/// results are no longer found.
 #[derive(Default)]
 pub(super) struct Definitions {
     latest: Mutex<HashMap<String, (Fingerprint, u64)>>,
@@ -45,7 +47,8 @@ pub(super) struct Definitions {
 // === impl CachedTools ===
 
 impl CachedTools {
-    /// Selects the tools whose results are cached: those that are read-only and match a rule.
+    /// Selects the tools whose results are cached. These are the read-only tools that a rule
+    /// selects, except for those whose names are ambiguous.
     pub(super) fn new(rules: &[CacheRule], definitions: &Definitions, tools: &Tools) -> Self {
         let mut cached = HashMap::new();
         for tool in tools {
@@ -69,8 +72,8 @@ impl CachedTools {
         self.0.get(tool).copied()
     }
 
-    /// Returns `true` if `listed` contains a new definition of a cached tool in `known`. Forgets
-    /// the earlier definitions of such tools, so that their cached results are no longer used.
+    /// Returns `true` if the definition of a cached tool in `listed` differs from that in `known`.
+    /// Drops the number of each changed definition, so that its cached results are no longer used.
     pub(super) fn differ(known: &Known<Self>, listed: &[Tool], definitions: &Definitions) -> bool {
         let mut differ = false;
         for tool in listed {
@@ -93,8 +96,8 @@ fn is_read_only(tool: &Tool) -> bool {
 // === impl Definitions ===
 
 impl Definitions {
-    /// Returns the number of a tool's definition. Assigns a new number if the tool is new or its
-    /// definition has changed.
+    /// Returns the number of a tool's current definition. Assigns a new number if the definition is
+    /// new or has changed.
     fn number(&self, tool: &Tool) -> u64 {
         let value = serde_json::to_value(tool).unwrap_or_default();
         let fingerprint = Fingerprint::of(&value);
@@ -112,16 +115,15 @@ impl Definitions {
         number
     }
 
-    /// Returns the fingerprint of a tool's latest definition, if this definition has the given
-    /// number.
+    /// Returns the fingerprint of a tool's current definition. Returns `None` if the definition has
+    /// changed, so that its number is no longer `number`.
     pub(super) fn fingerprint(&self, tool: &str, number: u64) -> Option<Fingerprint> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let (fingerprint, latest) = latest.get(tool)?;
         (*latest == number).then_some(*fingerprint)
     }
 
-    /// Forgets the definition of a tool. Results that are cached for this definition are no longer
-    /// used.
+    /// Drops the number of a tool's definition. Cached results of the tool are then no longer used.
     fn forget(&self, tool: &str) {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
     }

@@ -9,13 +9,13 @@ use crate::{
     uri::Readings,
 };
 
-/// Maximum number of steps for comparing completion values with the filter rules. Values whose
-/// comparison would exceed the limit are removed from the result.
+/// Maximum number of comparison steps for the completion values in one reply. Values that cannot be
+/// checked within the limit are removed from the reply.
 const MAX_COMPARISON_STEPS: usize = 500_000;
-/// Placeholder in a URI for any text without a `/`. The placeholder consists only of lower-case
-/// letters, so that URI normalization does not change it.
+/// Placeholder in a URI for any text without a `/`. It consists only of lower-case letters, so that
+/// URI normalization does not change it.
 const SEGMENT: &str = "zzsegmentzz";
-/// Placeholder in a URI for any text, which may contain a `/`.
+/// Placeholder in a URI for any text, including text with a `/`.
 const ANYTHING: &str = "zzanythingzz";
 
 /// A request to complete an argument of a resource template.
@@ -23,7 +23,7 @@ const ANYTHING: &str = "zzanythingzz";
 pub(super) struct Completion {
     template: String,
     argument: String,
-    /// The values of the template's other arguments, as the client sent them.
+    /// The values of the template's other arguments by name. The client may send any values.
     others: HashMap<String, String>,
 }
 
@@ -35,15 +35,16 @@ struct Operator {
     first: &'static str,
     separator: &'static str,
     is_named: bool,
-    /// Whether reserved characters, such as `/`, are not percent-encoded in expansions.
+    /// `true` if the operator keeps reserved characters, such as `/`. `false` if it percent-encodes
+    /// them.
     allows_reserved: bool,
 }
 
 // === impl Completion ===
 
 impl Completion {
-    /// Returns the completion request if it is for a resource template. Returns `None` if it is for
-    /// a prompt.
+    /// Reads the parameters of a completion request. Returns `None` if the request completes an
+    /// argument of a prompt.
     pub(super) fn of(params: &CompleteRequestParams) -> Option<Self> {
         let Reference::Resource(resource) = &params.r#ref else { return None };
         let others = params.context.as_ref().and_then(|context| context.arguments.clone());
@@ -54,15 +55,14 @@ impl Completion {
         })
     }
 
-    /// Removes all completion values with which the template could expand to the URI of a hidden
-    /// resource. Also removes the `total` of the result, because it would reveal the number of
-    /// removed values.
+    /// Removes each completion value with which the template could expand to the URI of a hidden
+    /// resource. Also removes the `total`, because it would reveal the number of removed values.
     ///
-    /// A value is kept only if the rules allow every URI that the template can expand to with this
-    /// value, whatever the values of the other arguments. The other values in the request are not
-    /// enough for this check, because the client may have invented them, and the server may have
-    /// ignored them. An expression that escapes `/` can expand to any text without `/`. All other
-    /// expressions can expand to any text.
+    /// A value is kept only if the rules allow every URI to which the template can expand with this
+    /// value and any values of the other arguments. The values in the request are not sufficient
+    /// for this check, because the client can send any values, and the server can ignore them. An
+    /// expression that percent-encodes `/` can expand to any text without `/`. Each other
+    /// expression can expand to any text.
     pub(super) fn retain(
         &self,
         info: &mut CompletionInfo,
@@ -85,17 +85,17 @@ impl Completion {
         });
     }
 
-    /// Returns `true` if the template's expansions with this value can be compared with the rules.
-    /// This requires that the template begins with a literal scheme, and that neither the template
-    /// nor the value contains the text of a placeholder.
+    /// Returns `true` if the URIs to which the template expands with this value can be compared
+    /// with the rules. For this, the template must begin with a literal scheme, and neither the
+    /// template nor the value may contain a placeholder.
     fn is_comparable(&self, value: &str) -> bool {
         let scheme = self.template.split('{').next().unwrap_or_default();
         let has_wildcard = |text: &str| has_wildcard(&text.to_ascii_lowercase());
         scheme.contains(':') && !has_wildcard(&self.template) && !has_wildcard(value)
     }
 
-    /// Expands the template with this value for the completed argument, and with placeholders for
-    /// all other arguments.
+    /// Expands the template with `value` for the completed argument, and with placeholders for all
+    /// other arguments. If `encodes` is `true`, percent-encodes the value.
     fn pattern(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| {
             let (operator, variables) = Operator::of(expression);
@@ -127,15 +127,14 @@ impl Completion {
         })
     }
 
-    /// Expands the template with this value for the completed argument, and with the values of the
-    /// other arguments in the client's request. Expressions whose arguments are all unknown are not
-    /// expanded.
+    /// Expands the template with `value` for the completed argument, and with the client's values
+    /// for the other arguments. Keeps an expression as it is if all of its arguments are unknown.
     fn expand(&self, value: &str, encodes: bool) -> String {
         self.expand_each(|expression, uri| self.expand_expression(expression, value, encodes, uri))
     }
 
-    /// Returns the template with all expressions expanded. For each expression, `expand` appends
-    /// the expansion to the URI.
+    /// Returns the template with all expressions expanded. `expand` receives the text between the
+    /// braces of an expression, and appends the expansion to the URI.
     fn expand_each(&self, expand: impl Fn(&str, &mut String)) -> String {
         let mut uri = String::with_capacity(2 * self.template.len());
         let mut rest = self.template.as_str();
@@ -203,8 +202,8 @@ impl Operator {
         }
     }
 
-    /// Appends a value to a URI. Percent-encodes the value if `encodes` is `true`, unless the
-    /// operator allows reserved characters.
+    /// Appends a value to `uri`. Percent-encodes the value if `encodes` is `true` and the operator
+    /// does not allow reserved characters.
     fn push(&self, value: &str, encodes: bool, uri: &mut String) {
         if encodes && !self.allows_reserved {
             encode(value, uri);
@@ -213,8 +212,8 @@ impl Operator {
         }
     }
 
-    /// Returns the placeholder for an expression with this operator. It stands for all possible
-    /// expansions of the expression, including those of lists of values.
+    /// Returns the placeholder that stands for all possible expansions of an expression with this
+    /// operator, including those of lists of values.
     fn wildcard(&self) -> &'static str {
         if self.allows_reserved || self.separator == "/" { ANYTHING } else { SEGMENT }
     }
@@ -226,8 +225,8 @@ fn name(variable: &str) -> &str {
     name.strip_suffix('*').unwrap_or(name)
 }
 
-/// Returns the length in the prefix modifier of a variable, such as 3 for `name:3`. Returns `None`
-/// if the variable has no prefix modifier.
+/// Returns the maximum length in the prefix modifier of a variable, for example 3 for `name:3`.
+/// Returns `None` if the variable has no prefix modifier.
 fn prefix_length(variable: &str) -> Option<usize> {
     variable.split_once(':')?.1.parse().ok()
 }
@@ -236,9 +235,9 @@ fn has_wildcard(uri: &str) -> bool {
     uri.contains(SEGMENT) || uri.contains(ANYTHING)
 }
 
-/// Returns `true` if the rules allow all URIs that result from replacing the placeholders in
-/// `pattern` with any texts. Considers all spellings of these URIs. `denied` contains the denied
-/// URIs in their canonical spellings.
+/// Returns `true` if the rules allow all URIs that match `pattern`, in all of their equivalent
+/// spellings. A URI matches if it results from replacing each placeholder with a text. `denied`
+/// contains the denied URIs in their canonical spellings.
 fn permits_each(
     pattern: &str,
     resources: &Selection,
@@ -255,8 +254,8 @@ fn permits_each(
         && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
 }
 
-/// Returns the set of all URIs that result from replacing the placeholders in `pattern` with any
-/// texts.
+/// Returns the set of all URIs that match `pattern`: those that result from replacing each
+/// placeholder with a text.
 fn uris(pattern: &str) -> TextSet {
     let mut uris = TextSet::default();
     let mut rest = pattern;
@@ -296,7 +295,8 @@ fn push_parts(mut rest: &str, uris: &mut TextSet) {
     uris.push(Part::Text(rest.to_owned()));
 }
 
-/// Percent-encodes a text and appends it to a URI. Only unreserved characters are not encoded.
+/// Percent-encodes all characters of `text` except for letters, digits, `-`, `.`, `_` and `~`, and
+/// appends the result to `uri`.
 fn encode(text: &str, uri: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {

@@ -8,11 +8,12 @@ use serde_json::Value;
 #[cfg(any(feature = "config", test))]
 use crate::fingerprint::Fingerprint;
 
-/// The parts of a tool's definition that a lock compares.
+/// The definition of a tool as a lock stores it: without icons and `_meta`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition(Tool);
 
-/// A part of a tool's definition. Displayed under the name that the part has in the protocol.
+/// A part of a tool's definition. `Display` formats it as its name in the protocol, such as
+/// `inputSchema`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Title,
@@ -22,7 +23,7 @@ pub(super) enum Part {
     Annotations,
 }
 
-/// A list of parts of a tool's definition. Displayed with commas between the parts.
+/// The parts in which two definitions differ. `Display` formats them as a list with commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts(pub(super) Vec<Part>);
 
@@ -59,7 +60,7 @@ impl Definition {
         self.0.name == tool.name && Part::ALL.iter().all(|part| part.is_same(&self.0, tool))
     }
 
-    /// Returns the parts in which the definition differs from that of `tool`.
+    /// Returns the parts in which this definition and that of `tool` differ.
     pub(super) fn differing(&self, tool: &Tool) -> Parts {
         Parts(Part::ALL.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
     }

@@ -22,8 +22,8 @@ pub struct Difference {
     listed: Option<Value>,
 }
 
-/// A value in a tool's definition that differs between two versions. If the value exists in only
-/// one version, the other is `None`.
+/// A difference between two versions of a tool's definition. `locked` or `listed` is `None` if that
+/// version does not contain the value.
 struct Change<'v> {
     place: String,
     locked: Option<&'v Value>,
@@ -77,8 +77,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Collects all differences between two values. Objects are compared member by member, and all
-/// other values as a whole.
+/// Appends all differences between two values to `changes`. Compares objects member by member, and
+/// other values as a whole. `place` is the path to the values.
 fn compare<'v>(
     place: String,
     locked: Option<&'v Value>,

@@ -30,7 +30,7 @@ pub struct LockLayer {
     pub(crate) catalogs: CatalogSettings,
 }
 
-/// The approved tools of a backend.
+/// The name of a backend, and its approved tools.
 #[derive(Clone)]
 struct Pinned {
     backend: String,

@@ -22,7 +22,8 @@ use crate::{
     warnings::{Warnings, sanitize::Sanitized},
 };
 
-/// Maximum number of new tools whose names a single warning contains.
+/// Maximum number of tool names in a warning about new tools. The warning also contains the total
+/// number of new tools.
 const NAMED: usize = 10;
 
 /// The implementation of a [`LockLayer`](super::LockLayer).
@@ -39,11 +40,11 @@ pub(super) struct Rule {
     tools: Arc<HashMap<String, Definition>>,
     on_drift: OnDrift,
     on_new: OnNew,
-    /// Whether `drifted` contains any tools. Calls check this flag first, so that most of them need
-    /// not lock the mutex.
+    /// `true` if `drifted` contains a tool. Calls check this flag first, so that they rarely lock
+    /// the mutex.
     has_drifted: AtomicBool,
-    /// The tools whose definitions have ever differed from the lock, with the parts that differed
-    /// most recently. Tools are never removed from this map, so that a server cannot make a changed
+    /// The tools whose definitions have differed from the lock at any time, with the parts that
+    /// differed most recently. A tool stays in this map, so that a server cannot make a changed
     /// tool available again.
     drifted: Mutex<HashMap<String, Parts>>,
     warnings: Warnings,
@@ -124,9 +125,9 @@ impl Rule {
         Self { backend, tools, on_drift, on_new, has_drifted, drifted, warnings }
     }
 
-    /// Returns the tools that the layer must know before it processes a request. A request to list
-    /// tools requires all of them, because a later page of the list may contain a second definition
-    /// of a tool on the requested page.
+    /// Returns the tools whose definitions the layer must know to process a request. A request to
+    /// list tools needs all of them, because a later page of the list may contain a second
+    /// definition of a tool on the requested page.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match request.tool_call() {
             _ if self.on_drift == OnDrift::Fail => Needs::AllTools,
@@ -150,7 +151,8 @@ impl Rule {
         ControlFlow::Break(Reply::unknown_tool(call.name.clone()))
     }
 
-    /// Compares listed tools with the lock. Logs warnings about changed and new tools.
+    /// Compares tools with the lock. Logs warnings about tools that differ from the lock, and about
+    /// tools that it does not contain.
     fn see<'t>(&self, tools: impl Iterator<Item = &'t Tool>) {
         let mut new = Vec::new();
         for tool in tools {
@@ -202,7 +204,8 @@ impl Rule {
         ));
     }
 
-    /// Returns `true` if the tool may be listed and called, as far as its definition is known.
+    /// Returns `true` if the lock allows clients to see and call the tool. Only considers the
+    /// definitions that the server has listed so far.
     fn permits(&self, name: &str) -> bool {
         if !self.tools.contains_key(name) {
             return self.on_new != OnNew::Hide;
@@ -212,14 +215,14 @@ impl Rule {
             || !self.drifted().contains_key(name)
     }
 
-    /// Returns `true` if the tool may be called even if the server does not list it, so that its
-    /// current definition is unknown.
+    /// Returns `true` if clients may call the tool although the server does not list it, so that
+    /// its current definition is unknown.
     fn permits_unlisted(&self, name: &str) -> bool {
         self.on_drift == OnDrift::Warn || !self.tools.contains_key(name)
     }
 
-    /// Returns the error with which the layer rejects all requests. Returns `None` unless a tool
-    /// has differed from the lock and the policy is [`OnDrift::Fail`].
+    /// Returns the error with which the layer rejects all requests. Returns `None` if no tool has
+    /// differed from the lock, or if the policy is not [`OnDrift::Fail`].
     fn failure(&self) -> Option<ErrorData> {
         let fails = self.on_drift == OnDrift::Fail && self.has_drifted.load(Ordering::Acquire);
         // The message names neither the tool nor a remedy, because clients must not learn these

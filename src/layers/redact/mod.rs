@@ -140,12 +140,12 @@ pub struct Redaction {
     keeps_texts: bool,
 }
 
-/// Which values of a result a redaction keeps.
+/// The values that a redaction keeps: those that its pointers select, or the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
-    /// Keeps the values that no pointer selects.
+    /// The redaction keeps the values that no pointer selects, and redacts the selected values.
     Others,
-    /// Keeps only the values that the pointers select, and redacts all others.
+    /// The redaction keeps only the values that a pointer selects, and redacts all others.
     These,
 }
 

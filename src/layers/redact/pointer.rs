@@ -15,9 +15,9 @@ struct Pointer(Vec<Segment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// The member with this name, or the element with this index.
+    /// Selects the object member with this name, or the array element with this index.
     Named(String),
-    /// The wildcard `*`, which matches any single member or element.
+    /// The wildcard `*`, which selects any member of an object or element of an array.
     Any,
     /// The wildcard `**`, which matches any number of segments, including none.
     Deep,
@@ -27,20 +27,20 @@ enum Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointerError {
     pointer: String,
-    /// The byte offset of the error in `pointer`.
+    /// The byte offset in `pointer` at which the error occurred.
     position: usize,
     reason: &'static str,
 }
 
-/// The JSON Pointers of a redaction.
+/// The JSON Pointers of one redaction, which together select the values of a result.
 #[derive(Clone, Debug)]
 pub(super) struct Pointers(Vec<Pointer>);
 
-/// The progress of matching several pointers against the path to a value. Contains only the
-/// pointers that match the path so far, and could still select the value or a value below it.
+/// The state of matching several pointers against the path to a value. Contains only those pointers
+/// that match the path so far, and that can select the value or a value inside it.
 ///
-/// Each entry is a pair of indices: the index of a pointer, and the index of the next segment to
-/// match in this pointer. A pointer with a `**` segment may have several entries.
+/// Each entry consists of the index of a pointer and the index of the segment that is matched next.
+/// A pointer with a `**` segment may have several entries.
 #[derive(Clone, Debug)]
 struct Positions(Vec<(usize, usize)>);
 
@@ -95,8 +95,8 @@ impl Pointers {
         }
     }
 
-    /// Removes the parts of a value that no pointer selects. Returns `false` if nothing in the
-    /// value is selected, so that the caller must remove the whole value.
+    /// Redacts everything in `value` that no pointer selects. Returns `false` if no pointer selects
+    /// anything in it. The caller must then redact the whole value.
     fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
         if self.is_there(way) {
             return true;
@@ -148,8 +148,8 @@ impl Pointers {
         next
     }
 
-    /// Adds a position: the next segment to match in `pointer` is `step`. If this segment is `**`,
-    /// also adds the position after it, because `**` can match zero segments.
+    /// Adds an entry to `way`: the segment `step` of `pointer` is matched next. If this segment is
+    /// `**`, also adds an entry for the segment after it, because `**` can match zero segments.
     fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
@@ -163,8 +163,8 @@ impl Pointers {
         }
     }
 
-    /// Returns `true` if a pointer matches the whole path to the current value, and therefore
-    /// selects it.
+    /// Returns `true` if a pointer selects the current value, because all of its segments match the
+    /// path.
     fn is_there(&self, way: &Positions) -> bool {
         way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }

@@ -23,16 +23,16 @@ pub struct RedactRule(pub(super) Arc<[Redaction]>);
 #[derive(Clone, Debug)]
 pub struct Selected(Box<[usize]>);
 
-/// All redactions that apply to the reply of a tool call.
+/// The redactions that apply to the reply to one tool call.
 struct Together<'r> {
     redactions: Vec<&'r Redaction>,
 }
 
-/// A text, and whether it is JSON.
+/// The form of the text in a content block, which determines how it is redacted.
 enum Text {
-    /// The text is the JSON of this array or object.
+    /// JSON: an array or an object, whose parts the pointers can select.
     Json(Value),
-    /// The text begins like a JSON array or object, but cannot be parsed. It is redacted anyway,
+    /// A text that begins like a JSON array or object, but cannot be parsed. It is redacted,
     /// because other parsers might accept it.
     Unreadable,
     Words,
@@ -171,8 +171,9 @@ impl Together<'_> {
         self.redactions.iter().all(|redaction| redaction.keeps_texts)
     }
 
-    /// Returns `true` if `_meta` and annotations are kept. They are removed if a redaction keeps
-    /// only selected values ([`Redaction::only`]), because pointers cannot select them.
+    /// Returns `true` if `_meta` and annotations are kept. Returns `false` if a redaction keeps
+    /// only selected values ([`Redaction::only`]), because no pointer can select `_meta` and
+    /// annotations.
     fn keeps_meta(&self) -> bool {
         let keeps = |redaction: &Redaction| redaction.keeping == Keeping::Others;
         self.keeps_texts() && self.redactions.iter().all(|redaction| keeps(redaction))

@@ -19,8 +19,7 @@ use crate::message::Tracing;
 #[derive(Clone, Debug, Default)]
 pub struct TraceLayer {
     tracing: Tracing,
-    /// Names of tools that may appear in spans and metrics from the start, before a server has
-    /// listed these tools.
+    /// The tool names that spans and metrics may contain before a server has listed the tools.
     tools: Vec<Arc<str>>,
 }
 
@@ -78,8 +77,8 @@ impl TraceLayer {
         self
     }
 
-    /// Adds the names of existing tools. Spans and metrics may contain these names immediately. All
-    /// other tool names must first be listed by a server.
+    /// Adds the names of tools that are known to exist. Spans and metrics may contain these names
+    /// immediately. All other tool names must first be listed by a server.
     pub(crate) fn tools<'t>(mut self, tools: impl IntoIterator<Item = &'t str>) -> Self {
         self.tools.extend(tools.into_iter().map(Arc::from));
         self

@@ -9,7 +9,8 @@ use rmcp::model::ServerResult;
 
 use crate::message::{ItemKind, Reply};
 
-/// Maximum number of tool names that are recorded. The same maximum applies to prompt names.
+/// Maximum number of tool names in [`KnownNames`]. The same maximum applies separately to prompt
+/// names.
 const MAX_TRACED_NAMES: usize = 1000;
 /// Maximum length, in bytes, of a name that is recorded. The protocol recommends this maximum for
 /// tool names.
@@ -39,8 +40,8 @@ impl KnownNames {
         self.known(kind).is_some_and(|known| contains(known, name))
     }
 
-    /// Records the name of an existing tool or prompt. Does nothing if the maximum number of names
-    /// is reached, or if the name is [too long or contains control characters](is_fit).
+    /// Adds the name of an existing tool or prompt. Does nothing if the maximum number of names is
+    /// reached, or if the name is [too long or contains control characters](is_fit).
     pub(super) fn learn(&self, kind: ItemKind, name: &str) {
         let Some(known) = self.known(kind) else { return };
         if is_fit(name) && !contains(known, name) {
@@ -51,7 +52,8 @@ impl KnownNames {
         }
     }
 
-    /// Records the names of all tools or prompts in a list reply.
+    /// Adds the names of all tools or prompts in `reply`. Does nothing if the reply is not a list
+    /// of tools or prompts.
     pub(super) fn learn_listed(&self, reply: &Reply) {
         match reply.result() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -75,7 +77,8 @@ impl KnownNames {
     }
 }
 
-/// Returns `true` if a name may be recorded: it must have 1 to 128 bytes and no control characters.
+/// Returns `true` if spans and metrics may contain the name: it must have 1 to 128 bytes and no
+/// control characters.
 pub(super) fn is_fit(name: &str) -> bool {
     (1..=MAX_TRACED_NAME).contains(&name.len()) && !name.contains(char::is_control)
 }

@@ -39,14 +39,14 @@ pin_project! {
     }
 }
 
-/// A request that is traced or measured. If this value is dropped before the reply arrives, the
-/// request is recorded as canceled or, if a panic caused the drop, as panicked.
+/// A request in progress that is traced or measured. If this value is dropped before the reply
+/// arrives, the request is recorded as canceled, or as panicked if a panic caused the drop.
 struct ObservedRequest {
     span: Span,
     begun: Instant,
     method: &'static str,
-    /// The tool or prompt that the request calls. `None` if the request calls neither, or if the
-    /// name must not be recorded because it is too long or contains control characters.
+    /// The called tool or the requested prompt. `None` if the request refers to neither, or if the
+    /// name is too long or contains control characters.
     target: Option<(ItemKind, String)>,
     names: Arc<KnownNames>,
     contents: bool,

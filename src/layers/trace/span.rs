@@ -11,13 +11,13 @@ use crate::{
     spans::{End, MAX_CONTENT, json, name, record_result},
 };
 
-/// Maximum length, in bytes, of an ID or a protocol version that is recorded. Clients can send
+/// Maximum length, in bytes, of a request ID or protocol version that is recorded. Clients can send
 /// texts of any length.
 const MAX_CLIENT_ID: usize = 128;
 
-/// Creates the span of a request. Fields whose values become known later are declared as empty.
+/// Creates the span of a request. Fields that are known only after the reply are declared as empty.
 ///
-/// The values of the other fields are computed only if a subscriber enables the span.
+/// The values of the other fields are computed only if a subscriber has enabled the span.
 pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     let context = request.context();
     tracing::info_span!(
@@ -47,7 +47,8 @@ pub(super) fn server(request: &Request, names: &KnownNames) -> Span {
     )
 }
 
-/// Records the tool result or the error message of a reply in the span of the request.
+/// Records the content of a reply in the span of its request: the tool result, or the message of
+/// the error.
 ///
 /// The message of an error is recorded only if `end` contains an error. Otherwise, exporters would
 /// show the request as failed, because they mark every span with a status description as failed.
@@ -62,9 +63,9 @@ pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     }
 }
 
-/// Returns the method of a request and, for `tools/call` and `prompts/get`, the tool or prompt. If
-/// the protocol does not define the method, the method is `_OTHER`, so that clients cannot create
-/// any number of different methods in spans and metrics.
+/// Returns the method of a request and, for `tools/call` and `prompts/get`, the called tool or
+/// requested prompt. Returns `_OTHER` for a method that the protocol does not define, so that
+/// clients cannot add any number of methods to spans and metrics.
 pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &str)>) {
     let method = known_method(request.method()).unwrap_or("_OTHER");
     let target = match (method, request.subject()) {
@@ -74,8 +75,8 @@ pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &
     (method, target)
 }
 
-/// Returns the name for the span of a request. The name contains the called tool or prompt only if
-/// it is known to exist, because clients can send any name.
+/// Returns the name of the span, for example `tools/call search`. The name contains the tool or
+/// prompt only if it is in `names`, because clients can send any name.
 fn known_name(request: &Request, names: &KnownNames) -> Cow<'static, str> {
     let (method, target) = operation(request);
     name(method, target.filter(|(kind, name)| names.knows(*kind, name)))
@@ -102,8 +103,8 @@ fn resource(request: &Request) -> Option<&str> {
     }
 }
 
-/// Returns the protocol version that the client uses. It is taken from the `_meta` of the request,
-/// or else from the client information that was sent when the connection was initialized.
+/// Returns the protocol version of the client: the version in the `_meta` of the request or, if
+/// there is none, the version in the client's `initialize` request.
 fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     match context.meta().get("io.modelcontextprotocol/protocolVersion") {
         Some(Value::String(version)) => {
@@ -118,8 +119,8 @@ fn protocol_version(context: &Context) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns a text that a client sent, such as a protocol version. Returns `None` if the text is too
-/// long or contains control characters.
+/// Returns `text`, which a client has sent, unless it is too long to be recorded or contains
+/// control characters. Otherwise, returns `None`.
 fn short_text<T: AsRef<str>>(text: Option<T>) -> Option<T> {
     text.filter(|text| text.as_ref().len() <= MAX_CLIENT_ID && is_fit(text.as_ref()))
 }
