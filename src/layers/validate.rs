@@ -229,8 +229,9 @@ impl fmt::Debug for ValidateLayer {
 // === impl ValidateRule ===
 
 impl ValidateRule {
-    /// Checks the arguments of a tool call against the input schema of the tool. Returns an
-    /// [`Unchecked`] if the schema is unknown.
+    /// Validates the arguments of a tool call against the input schema of the tool. Returns an
+    /// error reply if the call is rejected. Returns an [`Unchecked`] if the schema is unknown, and
+    /// `None` otherwise.
     fn check_call(
         &self,
         call: &mut CallToolRequestParams,
@@ -275,7 +276,8 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    /// Boxed because an unchecked call is large, but rare.
+    /// `Some` if the arguments of the call were not validated. Boxed because an [`Unchecked`] is
+    /// large and rare.
     type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {
@@ -330,7 +332,7 @@ impl InterceptInformed for ValidateRule {
     }
 }
 
-/// Truncates the name of a tool for a warning. Clients can send names of any length, and warnings
+/// Truncates a tool name for a warning, because clients can send names of any length and warnings
 /// are kept in memory.
 fn shorten(tool: &str) -> String {
     tool.chars().take(MAX_DISPLAYED_NAME).collect()

@@ -14,48 +14,47 @@ use crate::{
     message::branch::{BRANCH, LABEL, TOOL, meta_of},
 };
 
-/// Maximum size, in bytes, of the fields other than the text in a block whose text is cut, such as
-/// the URI and annotations. A block with larger fields is not cut: it is either kept whole or
-/// replaced with a note.
+/// Maximum size, in bytes, of the other fields of a block whose text is cut, such as its URI and
+/// annotations. A block with larger fields is kept whole or replaced with a note.
 const MAX_BESIDE: usize = 2 * 1024;
-/// Maximum length, in bytes, of a branch label or tool name in the metadata of a cut block. Longer
-/// labels and names are omitted, like all other metadata.
+/// Maximum length, in bytes, of the branch name and the tool name in the metadata of a cut block.
+/// Longer names are omitted, like all other metadata.
 const MAX_LABEL: usize = 256;
 /// Maximum number of characters of the MIME type in the note that replaces a block.
 const MAX_MIME: usize = 64;
-/// Minimum number of bytes for the text of a cut block that keeps its metadata. The text must also
-/// get at least as many bytes as the metadata. Otherwise, the metadata is omitted to make room for
-/// the text.
+/// Minimum size, in bytes, of the text in a cut block that keeps its metadata. The text must also
+/// get at least as many bytes as the metadata. Otherwise, the block keeps only the [`labels`] of
+/// its metadata.
 const ENOUGH_TEXT: usize = 64;
 
-/// A content block of a result, and its size as JSON.
+/// A content block of a tool result, and its minimum and full size as JSON.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'r> {
     block: &'r ContentBlock,
     kind: Kind,
-    /// The size of the whole block as JSON. Does not include a text that repeats the structured
-    /// content, because the cost of the structured content includes such texts.
+    /// The size of the whole block as JSON, in bytes. A text that repeats the structured content is
+    /// not included, because the cost of the structured content includes it.
     pub(super) whole: usize,
     pub(super) least: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A text block or a resource whose text can be cut.
+    /// The block is a text block or a text resource, whose text can be cut.
     Text,
-    /// A text block that repeats the structured content as JSON. Its text is not cut, but rendered
-    /// again from the shortened structured content.
+    /// The text of the block repeats the structured content as JSON. It is not cut, but replaced by
+    /// the JSON of the shortened structured content.
     Repeats,
-    /// A block that cannot be cut, such as an image. If it is too large, it is replaced with a
-    /// note.
+    /// The block cannot be cut, for example because it is an image. It is kept whole or replaced
+    /// with a note.
     Undivided,
 }
 
 // === impl Block ===
 
 impl<'r> Block<'r> {
-    /// Measures the size of a content block. `repeats` is `true` if the text of the block repeats
-    /// the structured content.
+    /// Measures a content block. `repeats` is `true` if the text of the block repeats the
+    /// structured content as JSON.
     pub(super) fn new(block: &'r ContentBlock, repeats: bool) -> Self {
         let undivided = |whole| {
             let least = json_bytes(&note_of(block)).min(whole);
@@ -83,8 +82,9 @@ impl<'r> Block<'r> {
         self.kind == Kind::Undivided
     }
 
-    /// Cuts the block to at most `share` bytes, which must be at least `least`. If the text of the
-    /// block repeats the structured content, uses the text that `repeated` renders instead.
+    /// Returns the block, cut to at most `share` bytes. `share` must be at least `least`. If the
+    /// text of the block repeats the structured content, replaces it with the text that `repeated`
+    /// returns. Records all omissions in the [`Omissions`].
     pub(super) fn cut(
         &self,
         share: usize,
@@ -159,8 +159,8 @@ fn data_of(block: &ContentBlock) -> Option<&str> {
     }
 }
 
-/// Returns a copy of a block with the given text. If `has_meta` is `false`, the copy keeps only the
-/// [`labels`] in the metadata of the block.
+/// Returns a copy of a block with another text. The copy has all metadata of the block if
+/// `has_meta` is `true`, and only the [`labels`] if it is `false`.
 fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock {
     let meta_of = |meta: &Option<MetaObject>| {
         if has_meta { meta.clone() } else { labels(meta.as_ref()) }
@@ -192,7 +192,8 @@ fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock
     }
 }
 
-/// Returns the text block that replaces an omitted block and describes it.
+/// Returns the note that replaces an omitted block: a text block such as `[left out: image of type
+/// image/png, 3000 bytes]`.
 fn note_of(block: &ContentBlock) -> ContentBlock {
     let (kind, mime) = match block {
         ContentBlock::Text(_) => ("text", None),
@@ -220,7 +221,8 @@ fn note_of(block: &ContentBlock) -> ContentBlock {
     ContentBlock::Text(note)
 }
 
-/// Returns the metadata entries that name the branch and the tool of a block.
+/// Returns the entries of a block's metadata that name its branch and its tool. Returns `None` if
+/// there are none.
 fn labels(meta: Option<&MetaObject>) -> Option<MetaObject> {
     let meta = meta?;
     let is_label = |value: &&Value| match value {

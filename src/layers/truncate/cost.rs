@@ -4,25 +4,26 @@ use serde_json::Value;
 
 use crate::json_size::{json_bytes, record_inspected};
 
-/// The mark that is appended to a cut text.
+/// The character that is appended to a cut text.
 pub(super) const MARK: &str = "…";
 
-/// Computes the cost of the parts of a JSON value. The cost of a part is the number of bytes that
-/// it takes in the tool result. This includes all copies of the part: one in the value itself, and
-/// one in each text block that repeats the value as JSON.
+/// Computes the cost of parts of a JSON value: the number of bytes that a part takes in the tool
+/// result. The part may occur several times in the result, in the value itself and in text blocks
+/// that repeat the value as JSON. Its cost includes all of them.
 ///
-/// A copy in a text block is JSON within a JSON string, so it is escaped twice. Its size is part of
-/// the cost and therefore known before the text is rendered from the shortened value.
+/// A text block that repeats the value contains JSON within a JSON string, so its characters are
+/// escaped twice. The cost includes the escapes, so that the text need not be rendered to measure
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// Whether the result contains the value itself, and not only texts that repeat it.
+    /// `true` if the result contains the value itself. `false` if only text blocks repeat it.
     stands: bool,
-    /// The number of texts that repeat the value.
+    /// The number of text blocks that repeat the value as JSON.
     texts: usize,
 }
 
-/// The cost of a single byte, depending on how JSON escapes it. `plain` is the cost of a byte that
-/// needs no escape.
+/// The cost of one byte of a string, in bytes. It depends on the escape that JSON requires. `plain`
+/// is the cost of a byte without an escape.
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
@@ -37,10 +38,10 @@ struct Prices {
 // === impl Cost ===
 
 impl Cost {
-    /// The costs for a value that occurs once in the result, and that no text block repeats.
+    /// The cost of a value that the result contains once, and that no text block repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// The costs for a value that is omitted from the result, but that text blocks in the result
-    /// still repeat. Set the number of these text blocks with [`and_texts`](Self::and_texts).
+    /// The cost of a value that only text blocks repeat. [`and_texts`](Self::and_texts) sets their
+    /// number.
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
     /// Increases the number of text blocks that repeat the value by `texts`.
@@ -48,28 +49,27 @@ impl Cost {
         Self { texts: self.texts + texts, ..self }
     }
 
-    /// Returns the cost of a single punctuation character: a bracket, comma or colon.
+    /// Returns the cost of one punctuation character, such as a bracket, comma or colon.
     pub(super) const fn mark(self) -> usize {
         self.prices().plain
     }
 
-    /// Returns the cost of an empty array or object.
+    /// Returns the cost of the brackets of an array or object.
     pub(super) const fn brackets(self) -> usize {
         2 * self.mark()
     }
 
-    /// Returns the cost of a key with its colon.
+    /// Returns the cost of an object key, including its quotes and the colon after it.
     pub(super) fn key(self, key: &str) -> usize {
         self.text(key) + self.mark()
     }
 
-    /// Returns the minimum cost of a text that is cut. Nothing remains of the text except for the
-    /// quotes and the mark.
+    /// Returns the cost of a string of which only the quotes and the [`MARK`] remain.
     pub(super) const fn cut_text(self) -> usize {
         2 * self.quote() + MARK.len() * self.prices().plain
     }
 
-    /// Returns the cost of a text that is not cut, including its quotes.
+    /// Returns the cost of a whole string, including its quotes.
     pub(super) fn text(self, text: &str) -> usize {
         record_inspected(text.len());
         let prices = self.prices();
@@ -86,7 +86,7 @@ impl Cost {
             + 2 * self.quote()
     }
 
-    /// Returns the cost of a number, a boolean or `null`.
+    /// Returns the cost of a number, a boolean or `null`. Returns zero for other values.
     pub(super) fn scalar(self, value: &Value) -> usize {
         let bytes = match value {
             Value::Null | Value::Bool(true) => 4,
@@ -102,8 +102,7 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// Returns the longest prefix of a text that costs at most `budget`. The cost does not include
-    /// quotes.
+    /// Returns the longest prefix of `text` that costs at most `budget` without quotes.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;
@@ -126,8 +125,8 @@ impl Cost {
         text
     }
 
-    /// Cuts a text so that it costs at most `budget`, including its quotes and the mark that is
-    /// appended to it. Also returns how many bytes of the original text are left.
+    /// Cuts a string so that it costs at most `budget`, including its quotes and the [`MARK`] that
+    /// is appended. Returns the cut string, and the number of bytes of `text` that it contains.
     pub(super) fn cut(self, text: &str, budget: usize) -> (String, usize) {
         let beginning = self.beginning(text, budget.saturating_sub(self.cut_text()));
         (format!("{beginning}{MARK}"), beginning.len())
@@ -148,8 +147,8 @@ impl Cost {
     }
 }
 
-/// Counts the bytes for which `is` returns `true`. Counts chunks of 255 bytes in a `u8`, which
-/// cannot overflow for a chunk of this length and is fast to vectorize.
+/// Returns the number of bytes for which `is` returns `true`. Counts in chunks of 255 bytes, so
+/// that a `u8` counter cannot overflow and the compiler can vectorize the loop.
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let pieces = bytes.chunks(usize::from(u8::MAX));
     pieces.map(|piece| usize::from(piece.iter().map(|byte| u8::from(is(*byte))).sum::<u8>())).sum()

@@ -1,27 +1,31 @@
 //! Divides a budget of bytes fairly among the parts of a result.
 
-/// The minimum and full size of a part, in bytes.
+/// A part of a result that can be cut, with its minimum and its full size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// The size of the part after it is cut as much as possible.
+    /// The size of the part if it is cut as much as possible.
     pub(super) least: usize,
     /// The size of the part if it is not cut.
     pub(super) whole: usize,
-    /// Whether the part has only two possible sizes: the minimum size and the full size.
+    /// `true` if the part has only two possible sizes, `least` and `whole`, for example because it
+    /// is an image that can be replaced with a note. `false` if it can be cut to any size in
+    /// between.
     pub(super) all_or_least: bool,
 }
 
-/// A part of a list, such as an array element. Unless it is required, it can be omitted.
+/// A part of a list, such as an array element, an object member or a content block. It can be
+/// omitted unless it is required.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// The number of bytes that the list needs for this part in addition to the part itself, for
-    /// example for a key and a comma.
+    /// The number of bytes that the list needs in addition to the part, for example for a comma and
+    /// the key of a member.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,
 }
 
-/// The parts of a list that are kept, and the number of bytes available for each of them.
+/// The result of [`choose`]: the parts of a list that are kept, and the number of bytes for each of
+/// them.
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// The indices of the kept parts, in ascending order.
@@ -29,20 +33,20 @@ pub(super) struct Chosen {
     pub(super) shares: Vec<usize>,
 }
 
-/// In a list with many parts, a part of up to this many bytes is never cut, but kept whole or
-/// omitted. A few whole parts are more useful than many fragments.
+/// Size, in bytes, up to which a part of a long list is not cut, but kept whole or omitted. A few
+/// whole parts are more useful than many fragments.
 const WORTH: usize = 1024;
-/// Maximum number of parts in a list that always divides its budget evenly among its parts.
+/// Maximum number of parts in a short list, which always divides its budget evenly.
 const FEW: usize = 8;
-/// Minimum share of a part, in bytes. A list with more than [`FEW`] parts divides its budget evenly
-/// only if each part gets at least this share.
+/// Minimum number of bytes per part with which a list of more than [`FEW`] parts divides its budget
+/// evenly.
 const EVEN: usize = 256;
 
-/// Chooses which parts of a list are kept, and divides the budget among them.
+/// Chooses the parts of a list that are kept, and divides `budget` bytes among them.
 ///
-/// Keeps all required parts, and those other parts that fit the rest of the budget, in order.
-/// `count` is the number of all parts of the list. `reserved` is the sum of the minimum sizes of
-/// the required parts.
+/// Keeps all required parts. Keeps the other parts in order until the budget is exhausted. `count`
+/// is the number of parts in the list. `reserved` is the number of bytes that the required parts
+/// need at least.
 pub(super) fn choose(
     budget: usize,
     count: usize,
@@ -92,8 +96,8 @@ pub(super) fn choose(
 
 /// Divides `budget` bytes fairly among the parts. Returns the number of bytes for each part.
 ///
-/// Small parts keep their full size, and all larger parts are cut to the same size. If the budget
-/// is less than the sum of all minimum sizes, each part gets its minimum size.
+/// A part that is smaller than its share keeps its full size, and all larger parts are cut to the
+/// same size. If `budget` is too small for the minimum sizes, each part gets its minimum size.
 pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     let level = level(budget, &parts);
     let mut gave_up = false;
@@ -106,8 +110,8 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the largest limit for the size of a single part at which all parts together fit the
-/// budget.
+/// Returns the largest size to which each larger part can be cut so that all parts together fit
+/// `budget`.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();
@@ -126,7 +130,7 @@ fn level(budget: usize, parts: &[Part]) -> usize {
 // === impl Part ===
 
 impl Part {
-    /// Creates a part that can be cut anywhere.
+    /// Creates a part that can be cut to any size from `least` to `whole`.
     pub(super) const fn new(least: usize, whole: usize) -> Self {
         Self { least, whole, all_or_least: false }
     }

@@ -8,8 +8,8 @@ use serde_json::{Number, Value};
 
 use crate::json_size::record_inspected;
 
-/// Returns `true` if `text` is the JSON of `value`, which must be an array or object. The order of
-/// object members does not matter. Returns `false` if `value` has another type.
+/// Returns `true` if `text` is JSON that is equal to `value`. The order of object members does not
+/// matter. Returns `false` if `value` is neither an array nor an object.
 pub(super) fn repeats(text: &str, value: &Value) -> bool {
     let begins = |with: char| text.trim_start().starts_with(with);
     let may_be = match value {
@@ -25,12 +25,12 @@ pub(super) fn repeats(text: &str, value: &Value) -> bool {
     Same(value).deserialize(&mut json).is_ok() && json.end().is_ok()
 }
 
-/// A [`DeserializeSeed`] that compares JSON with a value while reading it. Succeeds only if they
-/// are equal.
+/// A [`DeserializeSeed`] that compares JSON with this value while it reads the JSON. Returns an
+/// error if they differ.
 struct Same<'v>(&'v Value);
 
-/// A [`DeserializeSeed`] that reads an object key and looks up the member with this key in a map.
-/// Does not allocate a string for the key.
+/// A [`DeserializeSeed`] that reads an object key, and returns the member of this map with the same
+/// key. Does not allocate a string for the key.
 struct Key<'v>(&'v serde_json::Map<String, Value>);
 
 // === impl Same ===

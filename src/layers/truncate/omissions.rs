@@ -8,17 +8,18 @@ use super::cost::MARK;
 
 use crate::json_pointer;
 
-/// Maximum number of omissions that the notices of a result list.
+/// Maximum number of omissions that the notices of one result describe. The notices also contain
+/// the number of all omissions.
 const MAX_PLACES: usize = 32;
-/// Maximum length, in bytes, of a JSON Pointer in the notices. If the pointer to a shortened part
-/// is longer, the notices contain the pointer to the closest parent with a pointer that is short
-/// enough.
+/// Maximum length, in bytes, of a JSON Pointer in a notice. Instead of a longer pointer, the notice
+/// contains the pointer to the closest enclosing value whose pointer is short enough.
 const MAX_POINTER: usize = 120;
-/// Maximum length, in bytes, of the list of omissions in the text notice. The notice only counts
-/// the omissions that do not fit into the list.
+/// Maximum length, in bytes, of the list of omissions in the text notice. The notice contains only
+/// the number of the omissions that do not fit.
 const MAX_NOTE: usize = 480;
 
-/// A location in a result. Each location refers to the location that contains it, up to the root.
+/// The location of a value in a tool result, as a linked list of path segments from the value to
+/// the root.
 #[derive(Clone, Copy)]
 pub(super) struct Location<'p> {
     within: Option<&'p Self>,
@@ -31,8 +32,8 @@ enum Segment<'p> {
     Element(usize),
 }
 
-/// The omissions of a shortened result. Contains the first [`MAX_PLACES`] omissions, and the number
-/// of all omissions.
+/// Collects the omissions of a shortened result: the first [`MAX_PLACES`] omissions in detail, and
+/// the number of all.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
     places: Vec<Omission>,
@@ -48,16 +49,16 @@ struct Omission {
     unit: Unit,
 }
 
-/// The reason for an omission.
+/// The reason why a part of a result was omitted or cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reason {
-    /// The part is too large.
+    /// The part exceeded the number of bytes that was available for it.
     Size,
-    /// A shorter value would not match the tool's output schema.
+    /// The part could not be shortened in a way that matches the output schema of the tool.
     Schema,
 }
 
-/// The unit of the sizes in an omission.
+/// The unit in which an omission counts the kept and the original size.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Bytes,
@@ -87,8 +88,8 @@ impl<'p> Location<'p> {
         Location { within: Some(self), step: Segment::Element(place) }
     }
 
-    /// Returns the JSON Pointer to the location. If this pointer is longer than [`MAX_POINTER`],
-    /// returns the pointer to the closest parent that has a shorter pointer.
+    /// Returns the JSON Pointer to the location. If it is longer than [`MAX_POINTER`], returns the
+    /// pointer to the closest enclosing value whose pointer is short enough.
     fn pointer(&self) -> String {
         let mut steps = Vec::new();
         let mut place = Some(self);
@@ -140,15 +141,15 @@ impl Omissions {
         self.count == 0
     }
 
-    /// Adds all omissions in `other`, which belong to another part of the same result.
+    /// Adds all omissions of `other`, which describes another part of the same result.
     pub(super) fn append(&mut self, other: Self) {
         self.count += other.count;
         self.places.extend(other.places);
         self.places.truncate(MAX_PLACES);
     }
 
-    /// Returns a text for models that describes the omissions. The layer adds it to the content of
-    /// the shortened result.
+    /// Returns the text notice, which the layer adds to the content of the shortened result. It
+    /// describes the omissions to the model.
     pub(super) fn note(&self) -> String {
         let mut note = "this result was truncated: ".to_owned();
         let mut told = 0;
@@ -170,8 +171,8 @@ impl Omissions {
         note
     }
 
-    /// Returns a JSON object for programs that describes the omissions. The layer adds it to the
-    /// `_meta` of the shortened result.
+    /// Returns the JSON notice, which the layer adds to the `_meta` of the shortened result. It
+    /// describes the omissions to programs.
     pub(super) fn value(&self) -> Value {
         let omissions: Vec<_> = self.places.iter().map(Omission::value).collect();
         json!({ "omissions": omissions, "count": self.count })

@@ -11,44 +11,45 @@ use crate::schema::{
     refs,
 };
 
-/// Maximum number of [forms](Form) that are built for a schema. If a part of the value has no form
-/// because of this limit, the part is cut without regard to the schema.
+/// Maximum number of [forms](Form) for one schema. Parts of a value for which no form can be
+/// created are cut without regard to the schema.
 const MAX_FORMS: usize = 4_096;
-/// Maximum number of schemas that a form combines for a single position in a value.
+/// Maximum number of schemas whose requirements one form combines. Further schemas are ignored.
 const MAX_APPLYING_SCHEMAS: usize = 32;
 
-/// The requirements for a position in a value, combined from all schemas that may apply to this
-/// position. Determines how much of the value can be cut.
+/// The combined requirements of all schemas that may apply to the same part of a value. They
+/// determine how much of this part can be cut.
 ///
-/// A form is only an approximation. It is too strict if only one of several alternative schemas
-/// applies, and too lenient if a schema uses keywords that this module ignores. Callers must
-/// therefore validate the shortened value.
+/// A form is an approximation. It is too strict if only one of several alternative schemas applies.
+/// It is too lenient if a schema uses keywords that this module ignores. Callers must therefore
+/// validate the shortened value.
 #[derive(Debug, Default)]
 pub(super) struct Form<'s> {
-    /// Whether the value at this position must be kept whole.
+    /// `true` if the part must not be cut.
     pub(super) is_fixed: bool,
     pub(super) min_length: usize,
     pub(super) min_items: usize,
     required: BTreeSet<&'s str>,
     members: HashMap<&'s str, FormId>,
-    /// The form of the object members that are not in `members`.
+    /// The form of object members whose names are not in `members`.
     others: FormId,
     first_elements: Vec<FormId>,
-    /// The form of the array elements after those in `first_elements`.
+    /// The form of array elements that have no form in `first_elements`.
     elements: FormId,
 }
 
-/// The forms of all positions in a value.
+/// All forms of a schema. Each [`FormId`] is an index into this list.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
-    /// The whole schema document. References in schemas are resolved in it.
+    /// The whole schema, to which the references in it are relative. `None` if the schema is not an
+    /// object.
     root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
-    /// All forms that were created so far, indexed by the schemas that they combine. Each schema is
-    /// identified by its address.
+    /// The IDs of all forms that combine at least one schema. The key consists of the addresses of
+    /// the combined schemas, and ensures that there is only one form for the same schemas.
     made: HashMap<Vec<*const JsonObject>, FormId>,
-    /// The forms that were created but not built yet. Each comes with the schemas that it will
-    /// combine.
+    /// The forms that have an ID but are not built yet, with the schemas that each of them
+    /// combines.
     waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 
@@ -56,15 +57,15 @@ pub(super) struct Forms<'s> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 
-/// Schema keywords whose requirements a value usually no longer meets after it is cut, such as
-/// `pattern`. A value with one of these keywords in its schema is kept whole.
+/// Schema keywords that a cut value usually violates, such as `pattern`. A value with such a
+/// keyword in its schema is not cut.
 const FIXING: [&str; 7] =
     ["const", "contains", "contentEncoding", "contentMediaType", "enum", "format", "pattern"];
 
 // === impl Forms ===
 
 impl<'s> Forms<'s> {
-    /// Creates forms without any requirements. Values with these forms can be cut everywhere.
+    /// Creates a single form without requirements, with which all parts of a value can be cut.
     pub(super) fn free() -> Forms<'static> {
         Forms {
             root: None,
@@ -74,7 +75,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Creates the forms for all positions in a value, from the schema that the value must match.
+    /// Creates the forms of a schema: one for the whole value, and one for each part that the
+    /// schema describes.
     pub(super) fn of(schema: &'s Value) -> Self {
         // The first form has no requirements. The second is the form of the whole value.
         let mut forms = Self { root: schema.as_object(), ..Forms::free() };
@@ -104,8 +106,9 @@ impl<'s> Forms<'s> {
         if form == FormId::default() { form } else { self.get(form).element(place) }
     }
 
-    /// Returns the ID of the form that combines the given schemas. If there is no such form,
-    /// creates it and adds it to the forms that are waiting to be built.
+    /// Returns the ID of the form that combines `schemas`. If there is no such form, creates an ID
+    /// and schedules the form to be built. Returns the ID of the form without requirements if the
+    /// maximum number of forms is reached.
     fn id_of(&mut self, schemas: Vec<&'s Value>) -> FormId {
         let schemas = self.applying(schemas);
         let key: Vec<_> = schemas.iter().map(|schema| std::ptr::from_ref(*schema)).collect();
@@ -167,8 +170,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Returns the given schemas and all schemas that they contain for the same position, such as
-    /// the schemas in `allOf` and the targets of `$ref`. Returns each schema only once.
+    /// Returns `schemas`, and all schemas that apply to the same value because of them, such as
+    /// those in `allOf` and the targets of `$ref`. Returns each schema once.
     fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
         let mut applying: Vec<&'s JsonObject> = Vec::new();
         let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();

@@ -43,7 +43,8 @@ pub struct Truncate<S> {
     catalogs: Catalogs<Outputs>,
 }
 
-/// The output schemas of tools, indexed by tool name. Tools without an output schema have no entry.
+/// The output schemas of the listed tools, by tool name. Tools without an output schema have no
+/// entry.
 #[derive(Debug, Default)]
 pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
 
@@ -142,8 +143,8 @@ where
         State::Passed { reply: self.inner.call(request) }
     }
 
-    /// Forwards a tool call. Returns a future that waits for the tool result, and shortens it if it
-    /// is too large.
+    /// Forwards a tool call. The returned future waits for the tool result, and shortens a result
+    /// that is larger than `limit` bytes.
     fn bounded(
         &mut self,
         request: Request,
@@ -218,8 +219,8 @@ impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
     }
 }
 
-/// Waits for a reply that contains the capabilities of the server, and adds the resources
-/// capability.
+/// Waits for the reply to a request for the server's capabilities, and adds the `resources`
+/// capability to it, because clients can read stored results as resources.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
     declare_in(&mut reply);
@@ -229,8 +230,8 @@ async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Re
 /// Returns the output schema of a tool. Returns `None` if the tool has no output schema, or if
 /// listing the tools fails.
 ///
-/// Drops `inner` as soon as the list of tools is available, so that the caller does not hold the
-/// service while it stores the result.
+/// Drops `inner` as soon as the list of tools is available, so that a call that stores its result
+/// afterwards does not occupy the service.
 async fn output_schema<S: ToolService>(
     tool: &str,
     mut lookup: Lookup<Outputs>,

@@ -20,8 +20,7 @@ pub const RESULTS: &str = "mcp-composite://results/";
 /// The MIME type of stored results.
 const JSON: &str = "application/json";
 
-/// Returns the handle of the stored result that a request reads. Returns `None` for all other
-/// requests.
+/// Returns the handle if the request reads a stored result. Returns `None` for all other requests.
 pub(super) fn read_handle(request: &Request) -> Option<&str> {
     match request.message() {
         ClientRequest::ReadResourceRequest(read) => read.params.uri.strip_prefix(RESULTS),
@@ -29,7 +28,8 @@ pub(super) fn read_handle(request: &Request) -> Option<&str> {
     }
 }
 
-/// Stores a result, and returns a link to it. Returns `None` if storing the result fails.
+/// Stores the whole result for its owner, and returns a link to the stored result. Returns `None`
+/// if the store rejects the result or fails.
 pub(super) async fn keep(
     store: &Arc<dyn Store>,
     result: &CallToolResult,
@@ -55,10 +55,11 @@ pub(super) async fn keep(
     }
 }
 
-/// Answers a request that reads a stored result.
+/// Returns the reply to a request that reads a stored result: the result, or an error that the
+/// resource is unknown.
 ///
-/// The reply does not depend on the reason why the caller cannot read the result. A caller can
-/// therefore not find out whether other callers have stored a result under the handle.
+/// The error is the same for all reasons why the result cannot be read. A caller therefore cannot
+/// find out whether another caller has stored a result under the handle.
 pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
     let json = match store.get(handle, owner, Some(owner)).await {
@@ -78,20 +79,21 @@ pub(super) const fn link(resource: Resource) -> ContentBlock {
     ContentBlock::ResourceLink(resource)
 }
 
-/// Adds the resources capability to `capabilities`.
+/// Adds the `resources` capability to the capabilities of the server.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     capabilities.resources.get_or_insert_default();
 }
 
-/// Adds the resources capability to a reply in which the server declares its capabilities.
+/// Adds the `resources` capability to the server's capabilities in `reply`. Does nothing if the
+/// reply contains no capabilities.
 pub(super) fn declare_in(reply: &mut Reply) {
     if let Some(capabilities) = reply.capabilities_mut() {
         declare(capabilities);
     }
 }
 
-/// Returns a message that explains why a result was not stored. If a limit was exceeded, the
-/// message names it.
+/// Returns the reason why the store rejected a result, for a log message. If the result exceeded a
+/// limit, the reason contains this limit.
 fn put_error_message(error: &PutError) -> String {
     match error {
         PutError::TooLarge { max, .. } => format!("it has more than {max} bytes"),

@@ -14,22 +14,22 @@ use super::{
     schema_form::{FormId, Forms},
 };
 
-/// Minimum length, in bytes, of a text whose size the first pass stores for the second pass. The
-/// second pass measures shorter texts again, which is cheaper than storing their sizes.
+/// Minimum length, in bytes, of a string whose size is stored in a [`Node`]. A shorter string is
+/// measured again when the value is cut, because this is cheaper than storing its size.
 const LONG: usize = 256;
 
-/// The settings for measuring and cutting a value.
+/// The settings with which a value is measured and cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guide<'g> {
     pub(super) forms: &'g Forms<'g>,
-    /// Computes the cost of the parts of the value.
+    /// Computes the number of bytes that a part of the value takes in the tool result.
     pub(super) cost: Cost,
-    /// For each branch, the number of texts that repeat the output of the branch. Empty if the
-    /// value is not the report of a fan-out.
+    /// Maps the name of each branch to the number of text blocks that repeat the output of the
+    /// branch. Empty if the value is not the report of a fan-out.
     pub(super) branches: &'g HashMap<&'g str, usize>,
 }
 
-/// A position in the value, with the form and the cost that apply to it.
+/// The context of one part of the value: the form, the cost and the position that apply to it.
 #[derive(Clone, Copy)]
 struct Here {
     form: FormId,
@@ -37,44 +37,44 @@ struct Here {
     spot: Spot,
 }
 
-/// A position in the report of a fan-out. The position matters for the cost of a value, because
-/// texts may repeat the outputs of branches in the report.
+/// The position of a part in the report of a fan-out. Determines which text blocks repeat the part,
+/// which increases its cost.
 #[derive(Clone, Copy)]
 enum Spot {
     Report,
     Branches,
-    /// The report of a single branch. The number is the number of texts that repeat the output of
+    /// The report of a single branch. Contains the number of text blocks that repeat the output of
     /// the branch.
     Branch(usize),
     Elsewhere,
 }
 
-/// The possible costs of a part of the value, depending on how much of it is cut.
+/// The cost of a part of the value in bytes, if as much as possible is cut, and if nothing is cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// The minimum cost. The part is cut as much as its form allows.
+    /// The cost if the part is cut as much as its form allows.
     pub(super) least: usize,
-    /// The minimum cost if no object members are omitted. Everything else is cut as much as
-    /// possible.
+    /// The cost if all object members are kept, and everything else is cut as much as possible.
     lean: usize,
     pub(super) whole: usize,
 }
 
-/// A value with the sizes of its parts.
+/// A JSON value whose parts were measured, so that it can be cut.
 pub(super) struct Measured<'g> {
     value: &'g Value,
     guide: Guide<'g>,
     root: Here,
     pub(super) size: Size,
-    /// The sizes of the larger parts, in depth-first order with parents before their children. The
-    /// sizes of small parts are not stored, because computing them again is cheaper.
+    /// The sizes of all arrays, objects and long strings in the value, in depth-first order. A
+    /// parent comes before its children. Other parts have no node, because measuring them again is
+    /// cheaper.
     nodes: Vec<Node>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     size: Size,
-    /// The index of the next node that is not inside of this node.
+    /// The index of the first node after this part and all parts in it.
     next: usize,
 }
 
@@ -89,7 +89,9 @@ impl<'g> Measured<'g> {
         measured
     }
 
-    /// Cuts the value so that it costs at most `budget`. `budget` must be at least `size.least`.
+    /// Returns the value, cut so that it costs at most `budget`, which must be at least
+    /// `size.least`. Records all omissions in the [`Omissions`]. `place` is the location of the
+    /// value in the result.
     pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
         self.cut_at(self.value, 0, budget, self.root, place, told)
     }
@@ -179,9 +181,8 @@ impl<'g> Measured<'g> {
         size
     }
 
-    /// Cuts a part of the value so that it costs at most `budget`. If the size of the part is
-    /// stored, `node` is the index of the node that contains the size. Otherwise, `node` is
-    /// ignored.
+    /// Returns a part of the value, cut so that it costs at most `budget`. `node` is the index of
+    /// the part's node. It is ignored for parts that have no node.
     fn cut_at(
         &self,
         value: &Value,
@@ -294,8 +295,8 @@ impl<'g> Measured<'g> {
         Value::Object(cut.collect())
     }
 
-    /// Returns the size of a part of the value. If the size is stored in the node `next`, sets
-    /// `next` to the node after the part.
+    /// Returns the size of a part of the value. If the part has a node, its index is `next`, and
+    /// `next` is set to the index of the first node after the part.
     fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
         if !is_node(value) {
             return self.leaf(value, here);
@@ -306,8 +307,8 @@ impl<'g> Measured<'g> {
     }
 }
 
-/// Returns `true` if the first pass stores the size of this part in a [`Node`]. The second pass
-/// measures all other parts again, because they are small.
+/// Returns `true` if the size of this part is stored in a [`Node`]: for arrays, objects and long
+/// strings. Other parts are measured again when the value is cut.
 fn is_node(value: &Value) -> bool {
     match value {
         Value::Array(_) | Value::Object(_) => true,

@@ -12,10 +12,10 @@ use crate::{catalog::Tools, schema::InputSchema};
 #[derive(Debug)]
 pub struct Schemas(HashMap<String, Arc<InputSchema>>);
 
-/// A cache of the compiled input schemas in all catalogs of a layer. Lets a new catalog reuse the
-/// schemas that earlier catalogs have compiled.
+/// A cache of compiled input schemas, which all catalogs of a layer share. A new catalog reuses the
+/// compiled schemas of unchanged tools.
 ///
-/// The cache contains only weak references. A schema is dropped when no catalog uses it.
+/// The cache contains weak references, so a schema is dropped when no catalog uses it.
 #[derive(Debug, Default)]
 pub(super) struct Compiled(Mutex<HashMap<String, Vec<Weak<InputSchema>>>>);
 
@@ -30,8 +30,8 @@ impl Schemas {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Returns the input schemas of the tools in a catalog. If another catalog contains an equal
-    /// schema for a tool of the same name, reuses its compiled form.
+    /// Returns the compiled input schemas of `tools`. Reuses a compiled schema if another catalog
+    /// contains a tool with the same name and an equal schema.
     pub(super) fn of(&self, tools: &Tools) -> Schemas {
         let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Each name can have several schemas, because callers may see different tools with the same
