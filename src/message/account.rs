@@ -13,96 +13,94 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// The costs and budget amounts that were charged to a run of a composite, and the maximum cost of
-/// the run.
+/// The amounts that were charged to a run of a composite: its cost, and the amounts of budgets per
+/// run. Also enforces the maximum cost of the run.
 ///
-/// All branches of a run share its account, which is in their request contexts. A cost that is
-/// charged to a nested run is also charged to the outer run. `Account::default()` creates the
-/// account of an outermost run without a maximum cost.
+/// All branches of a run share one account, through their request contexts. Costs of a nested run
+/// are also charged to the account of the outer run. `Account::default()` creates the account of an
+/// outermost run without a maximum cost.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
     outer: Option<Arc<Self>>,
     sums: Mutex<Sums>,
-    /// The number of tool calls that tools of this run have made themselves. Counted only in the
-    /// account of the outermost run.
+    /// The number of tool calls that the tools of this run have made while they answered calls, in
+    /// addition to the calls of the composite itself. Counted only in the account of the outermost
+    /// run.
     delegated: AtomicUsize,
 }
 
-/// The amounts that were charged to a run, in serializable form. They are stored together with a
-/// suspended run, and restored when the run resumes.
+/// The amounts that were charged to a run, for serialization. They are stored with a suspended run,
+/// and restored when the run resumes.
 ///
-/// Reserved amounts are not included, because the calls for which they were reserved have ended
-/// when the run is suspended.
+/// Does not include reservations, because no call of a suspended run is in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
-    /// The total cost, in cost units.
+    /// The total cost of all calls of the run, in cost units.
     cost: u64,
-    /// The spent amount of each per-run budget. The key is the name of the budget.
+    /// Maps the name of each budget per run to the amount that the run has spent of it.
     budgets: BTreeMap<String, u64>,
-    /// Whether a call was rejected because its cost exceeded the rest of the run's maximum cost.
+    /// `true` if a call was rejected because the rest of the run's maximum cost was too small.
     is_over: bool,
 }
 
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// The spent and reserved amounts of each per-run budget. The key is the name of the budget.
-    /// Empty in the account of a nested run, because nested runs use the budgets of the outermost
-    /// run.
+    /// Maps the name of each budget per run to its spent and reserved amounts. Empty in the account
+    /// of a nested run, because nested runs use the budgets of the outermost run.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }
 
-/// A reservation of a cost or budget amount for a tool call whose actual amount is not known yet.
-/// Dropping this value releases the reserved amount and, after a call of [`settle`](Self::settle),
-/// charges the actual amount.
+/// A reservation for a tool call in progress. [`settle`](Self::settle) charges the actual amount of
+/// the call. Dropping the reservation without settling it releases the reserved amount.
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {
     account: Arc<Account>,
     of: HeldOf,
     amount: u64,
-    /// The amount that is charged when this reservation is dropped. Zero until
-    /// [`settle`](Self::settle) sets it.
+    /// The amount to charge when this value is dropped. Zero unless [`settle`](Self::settle) was
+    /// called.
     actual: u64,
 }
 
 #[derive(Debug)]
 enum HeldOf {
-    /// A cost is reserved, in this account and in the accounts of all outer runs.
+    /// A part of the maximum cost is reserved in this account and in the accounts of all outer
+    /// runs.
     Cost,
-    /// An amount of the per-run budget with this name is reserved, in the account of the outermost
-    /// run.
+    /// An amount of the budget with this name is reserved in the account of the outermost run.
     Budget(Arc<str>),
 }
 
 // === impl Account ===
 
 impl Account {
-    /// Creates the account of a run. `charged` contains amounts that are already spent, for example
-    /// because the run was suspended and now resumes. If `outer` is given, the run is nested in the
-    /// run of that account.
+    /// Creates the account of a run. `outer` is the account of the run in which it is nested, or
+    /// `None` for an outermost run. `charged` contains the amounts that the run has already spent
+    /// before it was suspended, and is empty for a new run.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
     /// Reserves a cost in this run's account and in the accounts of all outer runs. Returns `None`
-    /// if the cost exceeds the remaining maximum cost of any of these runs.
+    /// if the rest of any run's maximum cost is smaller than `cost`.
     ///
-    /// For a call whose cost is not known yet, reserve zero. This succeeds if all of these runs
-    /// have at least one cost unit left.
+    /// Reserve zero for a call whose cost is not known yet. This succeeds if each of these runs has
+    /// at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)
     }
 
-    /// Reserves an amount of a per-run budget. `limit` is the size of the budget. Returns `None` if
-    /// less than `amount` is left, which is the part that is neither spent nor reserved.
+    /// Reserves an amount of a budget per run. `limit` is the limit of the budget. Returns `None`
+    /// if less than `amount` is neither spent nor reserved.
     ///
-    /// A call may use a larger amount than was reserved for it. The spent amount can therefore
-    /// exceed `limit`. All later reservations then fail.
+    /// If a call uses more than its reserved amount, the spent amount can exceed `limit`. All later
+    /// reservations then fail.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         budget: &Arc<str>,
@@ -124,18 +122,19 @@ impl Account {
         })
     }
 
-    /// Returns `true` if a call was rejected because its cost exceeded the rest of this run's
-    /// maximum cost.
+    /// Returns `true` if a call was rejected because the rest of this run's maximum cost was too
+    /// small.
     pub(crate) fn is_over(&self) -> bool {
         self.sums().is_over
     }
 
-    /// Returns `true` if the run has spent its maximum cost, or more.
+    /// Returns `true` if the run has spent its whole maximum cost, or more. Returns `false` if it
+    /// has no maximum cost.
     pub(crate) fn is_used_up(&self) -> bool {
         self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
     }
 
-    /// Returns the amounts that were charged to this run so far.
+    /// Returns the amounts that were charged to this run so far, without reservations.
     pub(crate) fn amounts(&self) -> Charged {
         let sums = self.sums();
         let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
@@ -147,7 +146,8 @@ impl Account {
     }
 
     /// Reserves a cost in this account and in the accounts of all outer runs. Returns `false` and
-    /// reserves nothing if the cost exceeds the rest of the maximum cost in any of these accounts.
+    /// reserves nothing if the rest of the maximum cost is smaller than `cost` in any of these
+    /// accounts.
     fn hold_cost(&self, cost: u64) -> bool {
         // The lock is held until the outer accounts have reserved the cost or rejected it.
         // Otherwise, a reservation that an outer account rejects could block others in the
@@ -162,8 +162,8 @@ impl Account {
         is_held
     }
 
-    /// Counts a tool call that a tool of the run has made itself. Returns the number of such calls
-    /// before this one.
+    /// Counts a call that a tool of the run makes while it answers another call. Returns the number
+    /// of such calls before this one, in the outermost run.
     pub(super) fn count_delegated(&self) -> usize {
         match &self.outer {
             Some(outer) => outer.count_delegated(),
@@ -203,8 +203,8 @@ impl From<Charged> for Sums {
 // === impl Hold ===
 
 impl Hold {
-    /// Sets the actual amount of the call, which is charged instead of the reserved amount. It is
-    /// charged even if it exceeds the limit.
+    /// Charges the actual amount of the call instead of the reserved amount, even if it exceeds the
+    /// limit.
     pub(crate) fn settle(mut self, actual: u64) {
         self.actual = actual;
     }

@@ -120,8 +120,8 @@ impl Error for BackendError {
 // === impl BackendErrorKind ===
 
 impl BackendErrorKind {
-    /// Determines the kind of a failure from `error` and its chain of sources: uses the first error
-    /// of a known type.
+    /// Determines the kind of a failure. `error` and its chain of sources are searched for the
+    /// first error of a known type.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {

@@ -29,14 +29,14 @@ pub(crate) fn meta_of(block: &ContentBlock) -> Option<&MetaObject> {
     }
 }
 
-/// Returns the name of the branch in the `_meta` of a content block. Returns `None` if `_meta`
-/// names no branch.
+/// Returns the name of the branch to which a content block in the result of a composite belongs.
+/// Returns `None` if the `_meta` of the block contains no such name.
 pub(crate) fn branch_of(block: &ContentBlock) -> Option<&str> {
     meta_of(block)?.get(BRANCH)?.as_str()
 }
 
-/// Returns `true` if a content block is a label, which names the branch of the content blocks after
-/// it.
+/// Returns `true` if a content block is a label: a text block with the name of the branch to which
+/// the following blocks belong.
 pub(crate) fn is_label(block: &ContentBlock) -> bool {
     block.as_text().is_some()
         && meta_of(block).is_some_and(|meta| meta.get(LABEL) == Some(&Value::Bool(true)))

@@ -6,24 +6,23 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The cause of a service error, in a form that may be shown to clients.
+/// The cause of a service error, which may be shown to clients.
 ///
-/// The message of the original error is omitted, because it may contain addresses, paths and other
-/// internal details.
+/// Does not contain the message of the error, which may include internal details such as addresses
+/// and paths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
     Overloaded,
-    /// A backend failed to answer. The message of its error names only the backend and the kind of
-    /// failure, so it may be shown to clients.
+    /// A backend failed to answer. This error may be shown to clients, because its message names
+    /// only the backend and the kind of failure.
     Backend(&'e BackendError),
     Unknown,
 }
 
 impl<'e> Cause<'e> {
-    /// Returns the cause of `error`: the first error of a known type among `error` and its chain of
-    /// sources. The known types are [`BackendError`] and the timeout and overload errors of Tower's
-    /// layers.
+    /// Returns the cause of `error`. Searches `error` and its chain of sources for the first
+    /// [`BackendError`], timeout error or overload error. Tower's layers return the latter two.
     pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -42,12 +41,12 @@ impl<'e> Cause<'e> {
     }
 }
 
-/// Returns `true` if the request was certainly not sent, so that it can safely be sent again. This
-/// is the case if the backend was not connected or was overloaded, or if Tower's load shedding
-/// rejected the request.
+/// Returns `true` if the error shows that the request was not sent, so that it can safely be sent
+/// again. This is the case if the backend was not connected or overloaded, or if Tower's load
+/// shedding rejected the request.
 ///
-/// Returns `false` if `E` is neither [`BoxError`] nor [`BackendError`], because other error types
-/// are not inspected.
+/// Returns `false` if `E` is neither [`BoxError`] nor [`BackendError`], because the cause is then
+/// unknown.
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

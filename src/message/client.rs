@@ -32,18 +32,18 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The maximum number of unanswered questions at the same time. The limit applies to the questions
-/// in one reply of a tool, and to all questions during one request of a client.
+/// The maximum number of questions that may be unanswered at the same time. It applies to the
+/// questions in one reply of a tool, and to all questions during one request of a client.
 pub(crate) const MAX_QUESTIONS: usize = 32;
 /// The maximum number of questions that servers can ask a client during one of its requests.
 pub(crate) const MAX_ASKED: usize = 1_000;
-/// The maximum total JSON size in bytes of the unanswered questions during one request. Includes
-/// questions that wait to be sent.
+/// The maximum total size of the unanswered questions during one request of a client, in bytes of
+/// JSON. Includes questions that are not sent yet.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// The client capabilities with which a client declares that servers can ask it questions.
+/// The names of the client capabilities that allow servers to ask the client questions.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
-/// The client capability that allows servers to ask the user for input.
+/// The name of the client capability that allows servers to ask the user for input.
 pub(crate) const ELICITATION: &str = "elicitation";
 
 /// Returns `true` if MCP allows a server to ask the client questions while it answers a request of
@@ -57,102 +57,106 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     )
 }
 
-/// Creates the error that a server receives if its question to the client is not answered.
+/// Creates the error that a server receives if its question to the client cannot be answered.
+/// `reason` is the message.
 ///
-/// The server receives an error because the result `decline` would be wrong: the server would
-/// report that the user declined, although the user has not seen the question. Most servers forward
-/// the error to their caller.
+/// The result `decline` would be wrong: the server would report that the user declined, although
+/// the user has not seen the question. Most servers forward the error to their caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "did not answer a question of a server");
     ErrorData::invalid_request(reason, None)
 }
 
-/// Returns the error message for a request during which more than [`MAX_ASKED`] questions are
-/// asked.
+/// Returns the message of the error if more than [`MAX_ASKED`] questions are asked during one
+/// request.
 pub(crate) fn too_many() -> String {
     format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
-/// The kinds of questions that a client can answer, according to its declared capabilities.
+/// The kinds of questions that a client can answer according to the capabilities that it declares.
 ///
 /// `Abilities::default()` describes a client without capabilities, to which no question can be
 /// sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// Elicitation in form mode: the user fills in a form.
+    /// `true` if the client can show a form in which the user enters the input (elicitation in form
+    /// mode).
     pub(crate) form: bool,
-    /// Elicitation in URL mode: the user enters the input on a web page.
+    /// `true` if the client can open a web page on which the user enters the input (elicitation in
+    /// URL mode).
     pub(crate) url: bool,
     pub(crate) sampling: bool,
-    /// Sampling with tools: the client's model may call tools.
+    /// `true` if the client's model can call tools that the server defines in a sampling request.
     pub(crate) sampling_tools: bool,
     pub(crate) roots: bool,
 }
 
-/// A client with protocol version 2025-11-25 or older, to which servers can send questions during
-/// one of its requests. In these versions, each question is a separate JSON-RPC request from the
-/// server to the client.
+/// A handle with which questions of servers are sent to a client while one of its requests is
+/// answered. Exists only for clients with protocol version 2025-11-25 or older, in which each
+/// question is a separate JSON-RPC request.
 #[derive(Clone)]
 pub(crate) struct LiveClient {
     state: Arc<ClientState>,
-    /// Observes the questions that are asked during one call. `None` if the questions are not
-    /// observed.
+    /// Records whether questions are sent through this handle. `None` if this is not needed.
     questions: Option<Questions>,
 }
 
-/// Observes whether servers ask the client questions during one call, and can withdraw all of these
-/// questions. Clones belong to the same call.
+/// Records whether questions are asked during one call, and can withdraw all of them. Clones share
+/// this state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<QuestionsState>);
 
 #[derive(Debug, Default)]
 struct QuestionsState {
     has_asked: AtomicBool,
-    /// Canceled when the client no longer waits for the result of the call.
+    /// Canceled when the caller no longer waits for the result. Questions of the call are then
+    /// withdrawn.
     ended: CancellationToken,
 }
 
 struct ClientState {
     peer: Peer<RoleServer>,
-    /// The id of the client's request, to which the questions belong. Over HTTP, they are sent on
-    /// the response stream of this request.
+    /// The ID of the client's request during which the questions are asked. Over HTTP, the
+    /// questions are sent on the response stream of this request.
     request: RequestId,
-    /// The part of the declared client capabilities that allows questions; see [`ASKABLE`].
+    /// The declared client capabilities whose names are in [`ASKABLE`].
     capabilities: Map<String, Value>,
-    /// The number of questions that servers and composites have asked during the request so far.
+    /// The number of questions that servers and composites have asked during this request so far.
     asked: AtomicUsize,
-    /// A semaphore with [`MAX_QUESTIONS`] permits. Each question acquires a permit before it is
-    /// sent, and releases the permit when it is answered.
+    /// Limits the number of unanswered questions to [`MAX_QUESTIONS`]. A question acquires a permit
+    /// before it is sent, and releases it when it is answered.
     turns: Semaphore,
-    /// Limits the total size of all unanswered questions, including those that wait to be sent.
+    /// Limits the total size of the unanswered questions to [`MAX_PENDING_BYTES`], including those
+    /// that are not sent yet.
     waiting: ByteBudget,
 }
 
-/// Permission to send one question to the client. For each request, at most [`MAX_QUESTIONS`]
-/// permissions exist at the same time.
+/// A permit to send one question to the client. At most [`MAX_QUESTIONS`] permits exist at the same
+/// time for one request.
 pub(crate) struct Turn<'c> {
     client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
 
-/// A question that was sent to the client and is not answered yet. Dropping this value sends a
-/// cancellation of the question to the client.
+/// A question that was sent to the client. Dropping this value before the question is answered
+/// sends a cancellation to the client.
 struct Pending {
     handle: RequestHandle<RoleServer>,
     since: Instant,
     answered: bool,
 }
 
-/// The time after which a question that was sent has usually been written to the connection.
+/// The time after which a sent question has usually been written to the connection. If a question
+/// is canceled earlier, the cancellation is repeated after this time.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
 
 impl Abilities {
-    /// Determines the kinds of questions that a client can answer from the capabilities that it has
-    /// declared.
+    /// Determines from the declared capabilities of a client the kinds of questions that it can
+    /// answer.
     pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
@@ -169,8 +173,8 @@ impl Abilities {
         }
     }
 
-    /// Returns the capability that the client would need to answer the question `request`, if it
-    /// has not declared this capability. Otherwise, returns `None`.
+    /// Returns the capability that the client lacks to answer the question `request`, such as
+    /// `elicitation.url`. Returns `None` if the client can answer the question.
     #[expect(deprecated, reason = "servers still ask for it")]
     pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
         let (can, capability) = match request {
@@ -200,8 +204,8 @@ impl Abilities {
 // === impl LiveClient ===
 
 impl LiveClient {
-    /// Creates a handle to the client that sent a request. Returns `None` if the client can answer
-    /// no kind of question.
+    /// Creates a handle to the client that sent the request with the ID `request`. Returns `None`
+    /// if the client can answer no kind of question.
     pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
         let info = peer.peer_info()?;
         let capabilities = declared(&info.capabilities)?;
@@ -215,7 +219,8 @@ impl LiveClient {
         })
     }
 
-    /// Returns the part of the declared client capabilities that allows questions.
+    /// Returns the declared client capabilities that allow servers to ask questions; see
+    /// [`ASKABLE`].
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
         &self.state.capabilities
     }
@@ -224,7 +229,7 @@ impl LiveClient {
         Abilities::of(&self.state.capabilities)
     }
 
-    /// Sets the observer of the questions that are sent through this handle.
+    /// Returns a handle that records in `questions` whether questions are sent through it.
     #[cfg(feature = "cache")]
     pub(crate) fn observed(self, questions: Questions) -> Self {
         Self { questions: Some(questions), ..self }
@@ -241,13 +246,13 @@ impl LiveClient {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
-    /// Sends a server's question to the client, and returns the client's answer. Dropping the
+    /// Forwards a server's question to the client, and returns the client's answer. Dropping the
     /// future cancels the question.
     ///
     /// # Errors
     ///
-    /// Returns the error that the server should receive. This is the error with which the client
-    /// answered, or the reason why there is no answer.
+    /// Returns the error to send to the server: the error with which the client answered, or an
+    /// error that describes why there is no answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         self.note_question();
         if let Some(capability) = self.abilities().lacks(&request) {
@@ -271,21 +276,21 @@ impl LiveClient {
         })
     }
 
-    /// Records that a question was asked during the call, if the questions of the call are
-    /// observed.
+    /// Records in `questions` that a question is asked. Does nothing if `questions` is `None`.
     fn note_question(&self) {
         if let Some(questions) = &self.questions {
             questions.0.has_asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered. Then returns the
-    /// permission to send this question.
+    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, and returns a permit to
+    /// send `question`.
     ///
     /// # Errors
     ///
-    /// Returns an error message if more than [`MAX_ASKED`] questions are asked during the request,
-    /// or if the total size of the unanswered questions exceeds [`MAX_PENDING_BYTES`].
+    /// Returns an error message if the call has ended, if more than [`MAX_ASKED`] questions were
+    /// asked during the request, or if the total size of the unanswered questions exceeds
+    /// [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
         if self.questions.as_ref().is_some_and(|questions| questions.0.ended.is_cancelled()) {
             return Err("the client is gone".to_owned());
@@ -321,8 +326,8 @@ impl Questions {
 // === impl Turn ===
 
 impl Turn<'_> {
-    /// Sends the question, and waits for the answer without a timeout. Dropping the future cancels
-    /// the question.
+    /// Sends a question to the client, and waits for the answer without a timeout. Dropping the
+    /// future cancels the question.
     ///
     /// # Errors
     ///
@@ -380,12 +385,13 @@ impl fmt::Debug for LiveClient {
     }
 }
 
-/// Converts a server's error with the code -32021 (missing required client capability) to an error
-/// with the standard message. Returns `None` for any other error. Also returns `None` if questions
-/// for the required capability cannot be forwarded to the client.
+/// Converts the error -32021 (missing required client capability) of a server to the same error
+/// with the standard message. Returns `None` for other errors, and for capabilities whose questions
+/// cannot be forwarded to the client.
 ///
-/// The `data` of the returned error contains only capabilities whose questions can be forwarded.
-/// The error can therefore be sent to the client even if other errors of servers must be hidden.
+/// The `data` of the returned error contains only standard capabilities, and the message contains
+/// no text of the server. The error can therefore be sent to the client even if other errors of
+/// servers must be hidden.
 pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
@@ -397,8 +403,8 @@ pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 
-/// Sends a question to the client over its connection, and waits for the answer. Dropping the
-/// future cancels the question.
+/// Sends a server's request to the client, and waits for the answer. Dropping the future sends a
+/// cancellation to the client.
 async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientResult, ServiceError> {
     let options = PeerRequestOptions::no_options();
     let handle = peer.send_request_with_option(request, options).await?;

@@ -19,8 +19,8 @@ impl Context {
         if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
     }
 
-    /// Sets the trace context in `_meta`, or removes it if `trace` is `None`. Also removes the
-    /// `baggage` in `_meta` if it is malformed.
+    /// Replaces the trace context in `_meta` with `trace`, or removes it if `trace` is `None`. Also
+    /// removes a malformed `baggage` from `_meta`.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
         // `_meta` is accessed mutably only if an entry changes, because mutable access would copy
         // the shared map.
@@ -40,8 +40,8 @@ impl Context {
         }
     }
 
-    /// Makes `span` a child of the request's trace context, and then replaces the trace context in
-    /// `_meta` with the trace context of `span`.
+    /// Makes `span` a child of the trace context with which the request arrived. Then replaces the
+    /// trace context in `_meta` with that of `span`, for requests to servers.
     #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -60,8 +60,8 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
-    /// Makes `span`, the span of a composite run, a child of the request's trace context. Does
-    /// nothing if the request already belongs to a span of this process.
+    /// Makes `span`, the span of a composite run, a child of the trace context with which the
+    /// request arrived. Does nothing if another span of this process already contains the request.
     pub(crate) fn continue_trace_in_run(&self, span: &Span) {
         if !self.is_in_span
             && let Some(propagate) = self.propagate()
@@ -71,8 +71,8 @@ impl Context {
         }
     }
 
-    /// Replaces the trace context in `_meta` with the trace context of `span`. Requests that are
-    /// sent with this context then become children of the span.
+    /// Replaces the trace context in `_meta` with that of `span`. Requests to servers with this
+    /// context then become children of `span`.
     #[inline(always)]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -86,8 +86,8 @@ impl Context {
         self.pass_on(self.trace().as_ref(), span);
     }
 
-    /// Returns `true` if neither the client nor this process traces the request. This is the case
-    /// for most requests.
+    /// Returns `true` if there is nothing to trace: the request has no `_meta`, propagation is not
+    /// configured, and `span` is disabled. This is the case for most requests.
     #[inline(always)]
     fn is_untraced(&self, span: &Span) -> bool {
         self.meta.is_empty() && self.propagate().is_none() && span.is_none()
@@ -102,13 +102,13 @@ impl Context {
         self.is_in_span |= !span.is_none();
     }
 
-    /// Returns `true` if spans should record the contents of the request: the arguments and results
-    /// of tool calls.
+    /// Returns `true` if spans should contain the arguments and the results of tool calls.
     pub(crate) fn is_traced_with_contents(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
     }
 
-    /// Returns `true` if metrics should be recorded for this request and for requests nested in it.
+    /// Returns `true` if metrics should be recorded for this request and for the requests nested in
+    /// it.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
     }

@@ -8,21 +8,22 @@ use std::sync::{
 
 use super::Account;
 
-/// The maximum depth of nested requests: how many tools may call each other in a chain.
+/// The maximum depth of nested requests. A client's request has depth zero, and a request that a
+/// tool makes while it answers a client's request has depth one.
 pub(super) const MAX_CALL_DEPTH: usize = 8;
-/// The maximum number of nested calls that tools make while one request of a client is answered.
+/// The maximum number of nested calls that all tools together make during one request of a client.
 ///
 /// This limit is necessary in addition to the depth limit, because each tool can call several
 /// others.
 pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
-/// The position of a request in a chain of nested requests. Consists of its depth, the composite
-/// run to which it belongs, and the state that it shares with requests nested in it.
+/// The position of a request in a chain of nested requests: its depth, the account of its run, and
+/// the state that it shares with the requests nested in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delegation {
     pub(super) depth: usize,
-    /// The account to which the request's costs are charged. `None` if the request belongs to no
-    /// run.
+    /// The account to which the costs of the request are charged. `None` if the request belongs to
+    /// no run.
     pub(super) account: Option<Arc<Account>>,
     /// The state that this request shares with requests nested in it. `None` if no request can be
     /// nested in it. Also `None` if the request belongs to a composite run, because the run's
@@ -32,24 +33,24 @@ pub(crate) struct Delegation {
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The number of nested calls that were made so far while the request is answered.
+    /// The number of nested calls that were made during the request so far.
     calls: AtomicUsize,
-    /// The account to which nested calls are charged if the request does not belong to a composite
-    /// run. Created when the first cost is charged.
+    /// The account of nested calls if the request does not belong to a composite run. Created when
+    /// it is first needed.
     account: OnceLock<Arc<Account>>,
 }
 
 tokio::task_local! {
-    /// The request that the current task is answering. New requests that the task makes are nested
-    /// in this request.
+    /// The request that the current task is answering. Requests that the task makes are nested in
+    /// it.
     static ANSWERED: Delegation;
 }
 
 // === impl Delegation ===
 
 impl Delegation {
-    /// Returns a copy for a request of the composite run with the account `account`. If `account`
-    /// is `None`, the copy keeps the account of this request.
+    /// Returns a copy that charges its costs to `account`. If `account` is `None`, the copy keeps
+    /// the account of this request.
     pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
         Self {
             depth: self.depth,
@@ -58,8 +59,8 @@ impl Delegation {
         }
     }
 
-    /// Runs the future `answer`, which answers this request. Requests that are made in the meantime
-    /// by the same task are nested in this request.
+    /// Runs `answer`, the future that answers this request. Requests that the task makes in the
+    /// meantime are nested in this request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
         ANSWERED.scope(self, answer)
     }
@@ -77,8 +78,8 @@ impl Delegation {
         let _ = ANSWERED.try_with(|outer| self.follow(outer));
     }
 
-    /// Returns a copy from which nested requests are created. All requests that are nested in this
-    /// request share one call counter and one account.
+    /// Returns a copy from which nested requests are created. All of them share one call counter
+    /// and one account.
     pub(super) fn share(&mut self) -> Self {
         if self.account.is_none() {
             self.shared.get_or_insert_default();
@@ -108,8 +109,8 @@ impl Delegation {
         });
     }
 
-    /// Counts a nested call. If a limit on nested calls is exceeded, returns the limit and its unit
-    /// as an error.
+    /// Counts a nested call. If a limit is exceeded, returns the limit and a noun for the counted
+    /// calls, such as `nested calls`, for the error message.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_CALL_DEPTH {
             return Err((MAX_CALL_DEPTH, "nested calls"));

@@ -71,9 +71,8 @@ impl Reply {
         }
     }
 
-    /// Removes skills and files of skills from the reply. Calls `keep` with the URI of each listed
-    /// skill and each file, and removes those for which it returns `false`. Does nothing if the
-    /// reply contains no skills.
+    /// Removes each listed skill and each file of a skill for which `keep` returns `false`. `keep`
+    /// receives the URI of the skill or file. Does nothing if the reply contains no skills.
     pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
         let retain_files = |skill: &mut Skill| {
             if let SkillResources::Files(files) = &mut skill.resources {
@@ -97,11 +96,12 @@ impl Reply {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Checks that a reply with a result lists items of this kind. If the result has another type,
-    /// replaces it with an error and returns `true`. Otherwise, returns `false`.
+    /// Checks that the result in the reply is a list of items of this kind. If it is another
+    /// result, replaces it with an error and returns `true`. Returns `false` if it is such a list,
+    /// or if the reply contains no result.
     ///
-    /// This check prevents leaks. Some clients read a list even from a result of the wrong type,
-    /// and the layers would not have removed hidden names from such a result.
+    /// The check prevents that clients see hidden names: some clients read a list even from a
+    /// result of the wrong type, in which the layers have not removed the hidden names.
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {
@@ -118,8 +118,8 @@ impl Reply {
         self.page().and_then(|(kind, next)| next.is_none().then_some(kind))
     }
 
-    /// Returns the kind of the listed items, and the cursor of the next page if there is one.
-    /// Returns `None` if the reply is not a list.
+    /// Returns the kind of the items in a page of a list, and the cursor of the next page. The
+    /// cursor is `None` on the last page. Returns `None` if the reply is not a page of a list.
     pub(crate) fn page(&self) -> Option<(ItemKind, Option<&str>)> {
         let (kind, next) = match self.result()? {
             ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),

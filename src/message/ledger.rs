@@ -1,23 +1,23 @@
 //! Tracks the spent and reserved amounts of a budget, or of the maximum cost of a run.
 
-/// The amount of a budget or cost that is spent, and the amount that is reserved for calls in
+/// The state of a limit: the amount that is spent, and the amount that is reserved for calls in
 /// progress.
 ///
-/// A composite run has one tally for its cost and one for each per-run budget. A budget store has
-/// one tally for each caller.
+/// A composite run has one tally for its cost, and one for each budget per run. A budget store has
+/// one tally for each caller of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// The spent amount. Additions saturate at `u64::MAX`.
     spent: u64,
-    /// The total of all reserved amounts. It is wide enough not to saturate, because each amount is
-    /// subtracted again when its call ends.
+    /// The total of all reserved amounts. A `u128` cannot overflow, so that each amount can be
+    /// subtracted exactly when its call ends.
     held: u128,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    /// Creates a tally with a spent amount and without reservations.
+    /// Creates a tally with this spent amount and no reservations.
     pub(crate) const fn of(spent: u64) -> Self {
         Self { spent, held: 0 }
     }
@@ -26,22 +26,22 @@ impl Tally {
         self.spent
     }
 
-    /// Returns the amount that is missing to reserve `amount` within `limit`. Returns zero if the
-    /// reservation is possible.
+    /// Returns by how much the rest of `limit` is too small to reserve `amount`. Returns zero if
+    /// the reservation is possible.
     ///
-    /// A reservation of zero is made for a call whose amount is not known yet. It is possible if at
-    /// least one unit is left.
+    /// An `amount` of zero stands for a call whose amount is not known yet. Such a reservation is
+    /// possible if at least one unit is left.
     pub(crate) fn missing(self, amount: u64, limit: u64) -> u128 {
         (self.used() + u128::from(amount.max(1))).saturating_sub(limit.into())
     }
 
-    /// Returns the amount that is left: the part of `limit` that is neither spent nor reserved.
+    /// Returns the part of `limit` that is neither spent nor reserved.
     pub(crate) fn left(self, limit: u64) -> u64 {
         // The result is at most `limit`, so it fits into a `u64`.
         u128::from(limit).saturating_sub(self.used()).try_into().unwrap_or(limit)
     }
 
-    /// Returns `true` if no amount is spent or reserved, so that the whole limit is available.
+    /// Returns `true` if nothing is spent or reserved, so that the whole limit is available.
     pub(crate) const fn is_full(self) -> bool {
         self.spent == 0 && self.held == 0
     }
@@ -50,20 +50,19 @@ impl Tally {
         self.held += u128::from(amount);
     }
 
-    /// Ends a call: releases its reservation of `held`, and adds the amount that the call has
-    /// actually used to the spent amount.
+    /// Ends a call: releases its reserved amount `held`, and adds the amount `actual` that it has
+    /// used to the spent amount.
     pub(crate) fn close(&mut self, held: u64, actual: u64) {
         self.held -= u128::from(held);
         self.spent = self.spent.saturating_add(actual);
     }
 
-    /// Lowers the spent amount to `most` if it is larger.
+    /// Reduces the spent amount to `most` if it is larger.
     pub(crate) fn cap(&mut self, most: u64) {
         self.spent = self.spent.min(most);
     }
 
-    /// Replenishes the budget by `amount`: subtracts it from the spent amount, which does not fall
-    /// below zero.
+    /// Refills the limit: reduces the spent amount by `amount`, but not below zero.
     pub(crate) fn come_back(&mut self, amount: u128) {
         let spent = u128::from(self.spent).saturating_sub(amount);
         // The result is at most the spent amount, so it fits into a `u64`.

@@ -20,10 +20,10 @@ use tokio::time::Instant;
 
 use crate::json_size::json_bytes;
 
-/// The maximum number of log messages that wait in the queue of one request because the client
-/// reads slowly.
+/// The maximum number of log messages in the queue of one request. Messages wait in the queue if
+/// the client reads slowly.
 const MAX_WAITING: usize = 64;
-/// The maximum total JSON size in bytes of the log messages that wait in the queue of one request.
+/// The maximum total size of the log messages in the queue of one request, in bytes of JSON.
 const MAX_LOG_BYTES: usize = 1 << 20;
 /// The maximum number of log messages that are queued per second for one request. Further messages
 /// are dropped.
@@ -46,12 +46,12 @@ pub struct Logs {
     queue: Arc<Queue>,
 }
 
-/// The minimum level of the log messages that the client has requested. Empty if the client has
-/// requested no level.
+/// The minimum level of log messages that the client has requested. Zero if the client has
+/// requested no level, and otherwise the level plus one.
 #[derive(Debug, Default)]
 pub(crate) struct LogLevel(AtomicU8);
 
-/// The queue of log messages about one request. A `Pump` sends the messages to the client.
+/// The queue of log messages about one request. A `Pump` sends them to the client.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -63,8 +63,8 @@ struct Waiting {
     messages: VecDeque<(usize, LoggingMessageNotificationParam)>,
     bytes: usize,
     dropped: u64,
-    /// The start of the current one-second interval, and the number of messages queued since then.
-    /// Used to limit the rate of messages.
+    /// The start of the current one-second interval, and the number of messages that were queued in
+    /// it. `None` before the first message.
     second: Option<(Instant, u32)>,
 }
 
@@ -81,7 +81,7 @@ impl Logs {
         level as u8 >= self.level() as u8
     }
 
-    /// Returns the minimum level of messages that are sent to the client.
+    /// Returns the minimum level of the messages that are sent to the client. Defaults to `info`.
     pub(crate) fn level(&self) -> LoggingLevel {
         self.client.get().unwrap_or(LoggingLevel::Info)
     }
@@ -96,14 +96,15 @@ impl Logs {
         }
     }
 
-    /// Returns the client's minimum log level, which all requests of the client share.
+    /// Returns the minimum level that the client has requested. All requests of the client share
+    /// it.
     #[cfg(feature = "remote")]
     pub(crate) const fn client(&self) -> &Arc<LogLevel> {
         &self.client
     }
 
-    /// Returns the level of the final message, which reports dropped messages. This is `warning`
-    /// or, if it is higher, the client's minimum level.
+    /// Returns the level of the message that reports dropped messages: `warning`, or the client's
+    /// minimum level if it is higher.
     fn report_level(&self) -> LoggingLevel {
         if self.wants(LoggingLevel::Warning) { LoggingLevel::Warning } else { self.level() }
     }
@@ -113,9 +114,9 @@ impl Logs {
         self.queue.pump.register(cx.waker());
     }
 
-    /// Removes and returns the next message in the queue. If the queue is empty and the request is
-    /// answered, returns a final message that reports the number of dropped messages. Returns
-    /// `None` if no messages were dropped.
+    /// Removes and returns the next message in the queue. If the queue is empty and `is_answered`
+    /// is `true`, returns a message that reports the number of dropped messages, or `None` if there
+    /// are none.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
         self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
     }
@@ -174,9 +175,9 @@ impl Waiting {
         self.messages.push_back((bytes, message));
     }
 
-    /// Removes and returns the next message in the queue. If the queue is empty and `report` is
-    /// set, returns a message with this level that reports the number of dropped messages. Returns
-    /// `None` if no messages were dropped.
+    /// Removes and returns the next message in the queue. If the queue is empty and `report` is a
+    /// level, returns a message of this level that reports the number of dropped messages, or
+    /// `None` if there are none.
     fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
         if let Some((bytes, message)) = self.messages.pop_front() {
             self.bytes -= bytes;

@@ -14,34 +14,33 @@ use super::{Refusal, Request, Subject, content_size::SMALL};
 /// The maximum nesting depth that `serde_json` can parse. Requests that arrive over a connection
 /// are therefore never nested deeper.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
-/// The number of bytes of a name, URI or cursor that are exempt from the size limit.
+/// The number of bytes of each name, URI or cursor that do not count toward the size limit.
 const FREE_NAME: usize = 1024;
-/// The number of bytes of `_meta`, and of other data that describes the client, that are exempt
-/// from the size limit.
+/// The number of bytes of `_meta` that do not count toward the size limit. The same number applies
+/// to other data about the client, such as the parameters of `initialize`.
 const FREE_META: usize = 16 * 1024;
-/// The nesting depth that `_meta` and other data about the client can always have, even if the
-/// configured limit is lower. Otherwise, clients could not declare their capabilities.
+/// The nesting depth that `_meta` and the parameters of `initialize` may have even if the limit is
+/// lower. Otherwise, a low limit would prevent clients from declaring their capabilities.
 const META_LEVELS: usize = 16;
 
-/// The kind of limit that a request exceeds.
+/// The limit that a request exceeds: its size in bytes or its nesting depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Bytes,
     Levels,
 }
 
-/// The limits on the size and the nesting depth of a request. By default, a request has no limits.
+/// The limits on the size and the nesting depth of a request. `None` means that there is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     bytes: Option<usize>,
     levels: Option<usize>,
 }
 
-/// The state of a measurement: the number of bytes that the request may still use, and the maximum
-/// nesting depth.
+/// The state while a request is measured: `bytes` is the number of bytes that its rest may have.
 struct Budget {
     bytes: usize,
-    /// The maximum nesting depth of arrays and objects.
+    /// The maximum nesting depth of arrays and objects in the request.
     levels: usize,
 }
 
@@ -60,7 +59,8 @@ impl Bounds {
         Self { bytes: None, levels: None }
     }
 
-    /// Sets the maximum size of a request in bytes.
+    /// Sets the maximum size of a request, in bytes. Some parts do not count, such as the first
+    /// [`FREE_NAME`] bytes of a name.
     pub(crate) const fn max_argument_bytes(self, bytes: usize) -> Self {
         Self { bytes: Some(bytes), ..self }
     }
@@ -71,12 +71,11 @@ impl Bounds {
         Self { levels: Some(if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }), ..self }
     }
 
-    /// Checks a request against the limits on its size and nesting depth.
+    /// Checks that a request does not exceed the limits on its size and its nesting depth.
     ///
     /// # Errors
     ///
-    /// Returns a refusal if a limit is exceeded. The refusal names the setting that configures this
-    /// limit.
+    /// If a limit is exceeded, returns a refusal that names the setting of this limit.
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
@@ -117,8 +116,8 @@ impl Budget {
         self.params(request.message())
     }
 
-    /// Measures the parameters of a request, except for the name or URI of the requested item and
-    /// `_meta`, which are measured separately.
+    /// Measures the parameters of a request, except for `_meta` and the name or URI of the
+    /// requested item, which the caller measures.
     ///
     /// The parameters of `message` contain no `_meta`, because rmcp has moved it into the context
     /// of the request.
@@ -182,8 +181,8 @@ impl Budget {
         arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
     }
 
-    /// Measures the parameters that a client adds when it repeats a request: its answers to the
-    /// server's questions, and the request state.
+    /// Measures the parameters that a client adds when it repeats a request after a question:
+    /// `responses` contains its answers, and `state` is the request state that the server sent.
     fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
         if let Some(state) = state {
             self.text(state)?;
@@ -205,8 +204,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures the parameters of `initialize`: the name, version and capabilities of the client,
-    /// and other data about it.
+    /// Measures the parameters of `initialize`, such as the name, the version and the capabilities
+    /// of the client.
     fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
         let client = &initialize.client_info;
         let texts = [&client.title, &client.description, &client.website_url];
@@ -237,8 +236,8 @@ impl Budget {
         self.take(name.len().saturating_sub(FREE_NAME))
     }
 
-    /// Measures a part of the request with the function `measure`. The first `free` bytes of the
-    /// part do not count toward the size limit.
+    /// Measures a part of the request with `measure`. The first `free` bytes of this part do not
+    /// count toward the size limit.
     fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
         let bytes = self.bytes.saturating_add(free);
         let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };

@@ -56,14 +56,14 @@ impl Request {
         self
     }
 
-    /// Counts a tool call, and checks the limits on nested calls. Before that, the call is nested
-    /// in the request that the current task is answering, even if the caller did not use
+    /// Counts a tool call, and checks the limits on nested calls. First nests the call in the
+    /// request that the current task is answering, even if the caller did not use
     /// [`within`](Self::within).
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal::Endless`] if the call is nested too deep, or if the number of nested
-    /// calls exceeds its limit.
+    /// Returns [`Refusal::Endless`] if the nesting depth of the call or the number of nested calls
+    /// exceeds its limit.
     pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
         let delegation = &mut self.context_mut().delegation;
         delegation.follow_task();
@@ -87,21 +87,20 @@ impl Context {
         self.delegation.depth
     }
 
-    /// Returns `true` if this request is nested: a tool made it while it was answering another
-    /// request.
+    /// Returns `true` if a tool makes this request while it answers another request.
     #[cfg(feature = "cache")]
     pub(crate) fn is_nested(&self) -> bool {
         self.delegation.is_nested()
     }
 
-    /// Returns the [`Delegation`] with which requests are nested in this request. All of them share
-    /// one call counter, and their costs are charged to one account.
+    /// Returns the [`Delegation`] from which the delegations of nested requests are created. All
+    /// nested requests share one call counter, and their costs are charged to one account.
     pub(crate) fn delegation(&mut self) -> Delegation {
         self.delegation.share()
     }
 
-    /// Assigns an account to this request if it belongs to no run yet. The costs of this request,
-    /// and of requests nested in it, are charged to this account.
+    /// Assigns an account to this request if it has none. The costs of this request, and of
+    /// requests nested in it, are then charged to this account.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {
@@ -110,7 +109,8 @@ impl Context {
         }
     }
 
-    /// Creates the context of a request that is nested in the request of this context.
+    /// Creates the context of a request that a tool makes while it answers the request of this
+    /// context. `name` is the name of the new branch.
     fn delegated(&self, name: Arc<str>) -> Self {
         let mut inner = self.branch(name, self.progress.clone());
         inner.delegation = self.delegation.within();

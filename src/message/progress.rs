@@ -30,8 +30,8 @@ use self::{
 };
 use super::Logs;
 
-/// The maximum completed fraction that is reported for a part that is still running, even if the
-/// server reports a larger one. The progress can then still increase when the part ends.
+/// The maximum fraction that is reported for a running part, even if its server reports a larger
+/// one. The progress can therefore still increase when the part ends.
 const MOST: f64 = 0.99;
 /// The maximum number of running parts that a progress message names.
 const MAX_NAMED_PARTS: usize = 3;
@@ -53,15 +53,15 @@ pub struct Progress(Stream);
 #[derive(Clone)]
 enum Stream {
     Client(Arc<Client>),
-    /// A part of another request. Its progress is included in the progress of the other request.
+    /// The reporter belongs to a part of another request, and updates the progress of that request.
     Part {
         whole: Arc<Parts>,
         part: usize,
     },
 }
 
-/// The parts of a request, for example the steps of a workflow. Each completed part increases the
-/// progress of the request by one.
+/// The parts into which a request is split, for example the steps of a workflow. Each completed
+/// part increases the progress of the request by one.
 pub(crate) struct Parts {
     whole: Progress,
     labels: Arc<Labels>,
@@ -75,15 +75,16 @@ pub(crate) struct Pump {
     logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
-    /// A timer that expires when the next progress notification may be sent.
+    /// Expires when the next progress notification may be sent. `None` if no notification had to
+    /// wait yet.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// Creates the progress reporter of a request. `token` is the progress token that the client
-    /// sent. A [`Pump`] sends the notifications.
+    /// Creates the progress reporter of a request. `token` is the progress token in the client's
+    /// request. A [`Pump`] must send the notifications.
     pub(crate) fn new(token: ProgressToken) -> Self {
         Self(Stream::Client(Arc::new(Client::new(token))))
     }
@@ -104,22 +105,22 @@ impl Progress {
         }
     }
 
-    /// Splits the request into parts, for example into the steps of a workflow. `labels` contains a
-    /// label for each part. Each completed part increases the progress of the request by one.
+    /// Splits the request into parts, for example into the steps of a workflow. `labels` determines
+    /// their number and their labels. Each completed part increases the progress of the request by
+    /// one.
     pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Sends a heartbeat, which reports that the request is still running. The number of completed
-    /// parts does not change. `parts` is the total number of parts.
+    /// Sends a heartbeat: a notification that the request is still running. It does not change the
+    /// number of completed parts. `parts` is the total number of parts.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
     }
 
-    /// Reports the number of completed parts. If it has not increased, a tiny amount is added to
-    /// the reported value, because the protocol requires each value to be larger than the previous
-    /// one.
+    /// Reports that `done` of `total` parts are completed. If `done` has not increased, a tiny
+    /// amount is added to the progress value, because the protocol requires increasing values.
     fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
@@ -129,9 +130,9 @@ impl Progress {
         }
     }
 
-    /// Returns the time at which a notification was last sent or, before the first notification,
-    /// the time at which the request arrived. Returns `None` if this reporter belongs to a part of
-    /// another request.
+    /// Returns the time at which the last notification was sent or, if none was sent yet, the time
+    /// at which the request arrived. Returns `None` if this reporter belongs to a part of another
+    /// request.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.sent()),
@@ -160,7 +161,7 @@ impl Parts {
         Self { whole, labels, done }
     }
 
-    /// Returns the progress reporter for one part of the request.
+    /// Returns the progress reporter of the part with this index.
     pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
         Progress(Stream::Part { whole: self.clone(), part })
     }
@@ -170,18 +171,18 @@ impl Parts {
         self.update(part, 0.0, "");
     }
 
-    /// Reports that the part with this index has ended. `how` is the text that describes its
-    /// outcome.
+    /// Reports that the part with this index has ended. `how` describes the outcome, for example
+    /// `failed`.
     pub(crate) fn end(&self, part: usize, how: &'static str) {
         self.update(part, 1.0, how);
     }
 
-    /// Counts a skipped part as completed. Does not send a notification.
+    /// Counts a part as completed because it was skipped. Sends no notification.
     pub(crate) fn skip(&self, part: usize) {
         self.with(|done| done[part] = 1.0);
     }
 
-    /// Sends a heartbeat, which reports that the parts with these indices are still running.
+    /// Sends a heartbeat: a notification that the parts with these indices are still running.
     pub(crate) fn still(&self, running: &[usize]) {
         let (named, more) = running.split_at(running.len().min(MAX_NAMED_PARTS));
         let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
@@ -194,15 +195,15 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// Returns the time at which a notification was last sent or, before the first notification,
-    /// the time at which the request arrived. Returns `None` if the request is itself a part of
-    /// another request.
+    /// Returns the time at which the last notification was sent or, if none was sent yet, the time
+    /// at which the request arrived. Returns `None` if the request is itself a part of another
+    /// request.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }
 
-    /// Reports the completed fraction of a part, as received from the server that executes the
-    /// part. Does nothing if the fraction has not increased.
+    /// Reports the completed fraction of a part, as reported by the server that executes the part.
+    /// Does nothing if the fraction has not increased.
     fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
@@ -212,7 +213,7 @@ impl Parts {
     }
 
     /// Reports the completed fraction of a part that is itself split into parts. Sends a
-    /// notification even if the fraction has not increased.
+    /// notification even if the fraction has not increased, because the message may have changed.
     fn push(&self, part: usize, fraction: f64, message: &Message) {
         self.update(part, fraction.min(MOST), message.to_string());
     }
@@ -241,9 +242,8 @@ impl Parts {
 
 impl Pump {
     /// Creates the sender of a request's progress notifications and log messages. Returns `None` if
-    /// there is nothing to send: the client receives no log messages, and it has not requested
-    /// progress notifications, or the request is a part of another request that reports its
-    /// progress.
+    /// the client receives neither for this request. The progress of a part of another request is
+    /// sent as progress of that request.
     pub(crate) fn new(
         progress: Option<&Progress>,
         logs: Option<&Logs>,
@@ -260,10 +260,11 @@ impl Pump {
         Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
-    /// Runs the future `work` to completion. In the meantime, sends notifications to the client.
+    /// Polls the future `work` to completion, and sends notifications to the client in the
+    /// meantime.
     ///
-    /// When `work` has completed, sends the remaining notifications before returning its output.
-    /// This ensures that the client receives no notification after the answer.
+    /// When `work` has completed, sends the remaining notifications before it returns the output of
+    /// `work`. The client therefore receives no notification after the answer.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
@@ -282,8 +283,8 @@ impl Pump {
         output
     }
 
-    /// Sends the pending progress notification and the pending log messages. Returns `Ready` when
-    /// nothing is left to send.
+    /// Sends the pending notifications. Returns `Ready` when nothing is left to send. `is_answered`
+    /// is `true` if `work` has completed.
     fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
             match &mut self.sending {
@@ -311,7 +312,7 @@ impl Pump {
 
 impl Pump {
     /// Returns the next notification to send. If there is none, registers the current task to be
-    /// woken when there is one.
+    /// woken when there is one, and returns `None`.
     #[expect(deprecated, reason = "older clients and servers log")]
     fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
         while let Some(client) = &self.progress {

@@ -34,14 +34,14 @@ pub trait Propagate: Send + Sync {
     }
 }
 
-/// The tracing settings of a request. They are stored in its context, and override the default
-/// settings.
+/// The tracing settings of a request, which are stored in its context.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,
     pub(crate) contents: bool,
     pub(crate) metrics: bool,
-    /// The name of the view through which the client sent the request.
+    /// The name of the view through which the client sent the request. `None` if the client used no
+    /// view.
     pub(crate) view: Option<Arc<str>>,
 }
 

@@ -171,16 +171,16 @@ impl Reply {
         }
     }
 
-    /// Adds the `tools` capability to the reply to `initialize` or `server/discover`. Does not
-    /// change other replies.
+    /// Adds the `tools` capability to the server's capabilities in the reply to `initialize` or
+    /// `server/discover`. Does not change other replies.
     pub(crate) fn declare_tools(&mut self) {
         if let Some(capabilities) = self.capabilities_mut() {
             capabilities.tools.get_or_insert_default();
         }
     }
 
-    /// Replaces the JSON-RPC error "method not found" with an empty tool list. A server without
-    /// tools returns this error for `tools/list`. With an empty list, layers can add tools to it.
+    /// Replaces the JSON-RPC error "method not found" with an empty tool list, to which layers can
+    /// add tools. A server without tools returns this error for `tools/list`.
     pub(crate) fn list_missing_tools(&mut self) {
         if self.is_method_not_found() {
             *self = ListToolsResult::default().into();
@@ -230,13 +230,13 @@ impl Reply {
         }
     }
 
-    /// Returns `true` if the reply asks the client for input (`InputRequired`).
+    /// Returns `true` if the reply is a request for input from the client (`InputRequired`).
     pub(crate) fn asks(&self) -> bool {
         matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
-    /// Returns the [size](content_size) of a tool result, of a result of unknown type, or of a
-    /// JSON-RPC error. Returns zero for any other reply.
+    /// Returns the [size](content_size) of the reply's content in bytes. Returns zero unless the
+    /// reply is a tool result, a result of an unknown type, or a JSON-RPC error.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
             Body::Result(ServerResult::CallToolResult(result)) => content_size::of_result(result),

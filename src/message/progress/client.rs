@@ -12,19 +12,20 @@ use tokio::time::Instant;
 
 use super::label::Message;
 
-/// The minimum time between two notifications about the steps of a composite. It is also the
-/// minimum time between the request and the first of these notifications.
+/// The minimum time between two progress notifications about the steps of a composite, and between
+/// the arrival of the request and the first of them.
 ///
-/// If a composite ends within this time, no notification is sent. The protocol asks clients and
-/// servers to [limit the rate][rate] of notifications, and a client needs as much time to process a
-/// notification as to process the result of a short call.
+/// A composite that ends within this time sends no such notification. The protocol asks for a
+/// [limited rate][rate] of notifications, and a client needs as much time for a notification as for
+/// the result of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The amount by which the progress value increases for an event that completes no step, in steps.
+/// The amount, in steps, by which the progress value increases for an event that completes no step.
 const NUDGE: f64 = 1e-6;
 
-/// The progress state of one request of a client. A [`Pump`](super::Pump) sends the notifications.
+/// The progress of one request, and the next notification about it. A [`Pump`](super::Pump) sends
+/// the notifications to the client.
 pub(super) struct Client {
     pub(super) token: ProgressToken,
     state: Mutex<State>,
@@ -33,33 +34,32 @@ pub(super) struct Client {
 }
 
 struct State {
-    /// The progress value of the latest notification. It is set even before this notification is
-    /// sent.
+    /// The progress value of the latest notification, whether or not it was sent. `None` before the
+    /// first notification.
     last: Option<f64>,
-    /// The progress that was reported last, without the tiny amounts that [`nudge`](Self::nudge)
-    /// has added.
+    /// The progress that was last reported, without the amounts that [`nudge`](Self::nudge) has
+    /// added since.
     reached: f64,
-    /// The number of tiny amounts that [`nudge`](Self::nudge) has added since the reported progress
-    /// last increased.
+    /// The number of times that [`nudge`](Self::nudge) has increased the progress value since
+    /// `reached` was set.
     nudges: u32,
-    /// The time at which a notification was last sent. Before the first notification, the time at
-    /// which the request arrived.
+    /// The time at which the last notification was sent. Before that, the time at which the request
+    /// arrived.
     sent: Instant,
     next: Option<Next>,
 }
 
-/// The next notification to send. A later notification replaces it if it was not sent yet.
+/// A notification that is not sent yet. A later notification replaces it.
 struct Next {
     value: f64,
     total: Option<f64>,
     message: Option<Message>,
-    /// Whether the notification is about the steps of a composite. Such a notification is sent only
-    /// if at least [`INTERVAL`] has passed since the previous notification.
+    /// `true` if the notification is about the steps of a composite. It is then sent only if at
+    /// least [`INTERVAL`] has passed since the previous notification.
     is_of_parts: bool,
 }
 
-/// The result of asking for the next notification: the notification itself if it may be sent now,
-/// or the time at which it may be sent.
+/// The result of [`Client::due`]: the next notification, or the time at which it may be sent.
 pub(super) enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
@@ -74,8 +74,8 @@ impl Client {
         Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
     }
 
-    /// Returns the time at which a notification was last sent. Before the first notification,
-    /// returns the time at which the request arrived.
+    /// Returns the time at which the last notification was sent. If none was sent yet, returns the
+    /// time at which the request arrived.
     pub(super) fn sent(&self) -> Instant {
         self.with(|state| state.sent)
     }
@@ -119,8 +119,8 @@ impl Client {
     /// Removes and returns the next notification if it may be sent now. Otherwise, returns the time
     /// at which it may be sent.
     ///
-    /// If the request is already answered, a notification that may not be sent yet is dropped, so
-    /// that none is sent after the answer.
+    /// `is_answered` is `true` if the request is already answered. A notification that may not be
+    /// sent yet is then dropped, because no notification may follow the answer.
     pub(super) fn due(&self, is_answered: bool) -> Due {
         self.with(|state| {
             let Some(next) = state.next.take() else { return Due::Nothing };
@@ -155,12 +155,12 @@ impl State {
         value
     }
 
-    /// Returns the progress value for an event that completes no step. The value is slightly larger
-    /// than the last one, because the protocol requires values to increase.
+    /// Returns the progress value for an event that completes no step: a value slightly above the
+    /// last one, because the protocol requires increasing values.
     ///
-    /// The value increases by about a millionth of a step. It never reaches the total or the next
-    /// whole number of steps, because this would report an incomplete step as completed. Returns
-    /// `None` if no such value is left, which happens after at most a million calls.
+    /// The increase is about a millionth of a step. The value never reaches `total` or the next
+    /// whole number of steps, which would report an incomplete step as completed. Returns `None` if
+    /// there is no such value, which happens after at most a million calls.
     fn nudge(&mut self, total: f64) -> Option<f64> {
         let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
         let is_more = self.last.is_none_or(|last| value > last);

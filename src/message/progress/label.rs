@@ -7,31 +7,31 @@ use std::{
     sync::Arc,
 };
 
-/// The maximum length in characters of a progress message from a server. Longer messages are
-/// truncated.
+/// The maximum length, in characters, of a server's progress message that is part of another
+/// message. Longer messages are truncated.
 const MAX_DETAIL: usize = 200;
 
-/// The labels of the parts into which a request is split, for use in progress messages.
+/// Labels for the parts into which a request is split. They appear in progress messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// Parts that have names. Contains the kind of the parts, and the name of each part. A label
-    /// has the form `step 2/5 fetch_logs`.
+    /// The parts have names, such as the steps of a workflow. Contains the noun for a part, and the
+    /// name of each part. A label looks like `step 2/5 fetch_logs`.
     Named(&'static str, Box<[Arc<str>]>),
-    /// Parts without names. Contains the kind and the number of the parts. A label has the form
-    /// `element 3/10`.
+    /// The parts have only numbers. Contains the noun for a part, and the number of parts. A label
+    /// looks like `element 3/10`.
     Numbered(&'static str, usize),
 }
 
-/// The message of a progress notification. It is formatted only when it is sent, because many
-/// notifications are replaced before they are sent.
+/// The message of a progress notification. It is converted to a string only when it is sent,
+/// because many notifications are replaced before they are sent.
 pub(super) struct Message {
-    /// The part of the request that the message describes. `None` if the message describes the
-    /// whole request.
+    /// The labels, and the index of the part that the message describes. `None` if the message
+    /// describes the whole request.
     part: Option<(Arc<Labels>, usize)>,
     text: Cow<'static, str>,
 }
 
-/// The label of one part of a request, which is formatted like `step 2/5 fetch_logs`.
+/// Formats the label of one part of a request, for example as `step 2/5 fetch_logs`.
 pub(super) struct Label<'p> {
     pub(super) labels: &'p Labels,
     pub(super) part: usize,
@@ -62,8 +62,8 @@ impl Default for Labels {
 // === impl Message ===
 
 impl Message {
-    /// Creates a message about one part of a request. The message consists of the part's label and
-    /// `text`.
+    /// Creates a message about one part of a request, for example `step 2/5 fetch_logs: failed`.
+    /// `part` is the index of the part.
     pub(super) const fn of_part(labels: Arc<Labels>, part: usize, text: Cow<'static, str>) -> Self {
         Self { part: Some((labels, part)), text }
     }
