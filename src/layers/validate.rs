@@ -276,8 +276,8 @@ impl ValidateRule {
 
 impl InterceptInformed for ValidateRule {
     type Derived = Schemas;
-    /// `Some` if the arguments of the call were not validated. Boxed because an [`Unchecked`] is
-    /// large and rare.
+    /// `Some` if the arguments of the call were not validated. Boxed because the value is large and
+    /// rarely exists.
     type Memo = Option<Box<Unchecked>>;
 
     fn derive(&self, tools: &Tools) -> Schemas {

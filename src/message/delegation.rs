@@ -66,7 +66,8 @@ impl Delegation {
     }
 
     /// Returns `true` if this request is nested in another request. Also returns `true` if the
-    /// current task is answering a request, because the new request would then be nested in it.
+    /// current task is answering a request, because a request that the task sends is nested in that
+    /// request.
     #[cfg(feature = "cache")]
     pub(super) fn is_nested(&self) -> bool {
         self.depth > 0 || ANSWERED.try_with(|_| ()).is_ok()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::outcome::{Dispatched, Outcome};
 use crate::message::branch::{branch_of, is_label};
 
-/// A piece of content that a model can read.
+/// A text or an image in the content that a model receives.
 pub(super) enum Piece<'r> {
     Text(Cow<'r, str>),
     Image(&'r ImageContent),
@@ -113,8 +113,8 @@ fn piece(block: &ContentBlock) -> Piece<'_> {
     Piece::Text(text)
 }
 
-/// Returns a placeholder for content that cannot be sent to the model, for example `[a recording
-/// (audio/wav), omitted]`.
+/// Returns a placeholder, such as `[data (file:///a), omitted]`, for content that cannot be sent to
+/// the model.
 pub(super) fn named(what: &str, of: &str) -> String {
     format!("[{what} ({of}), omitted]")
 }

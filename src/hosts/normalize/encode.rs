@@ -10,7 +10,7 @@ use super::{
     provider::Provider,
 };
 
-/// The image types that Anthropic accepts.
+/// The MIME types of the images that Anthropic accepts.
 const ANTHROPIC_IMAGES: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/webp"];
 
 impl Provider {

@@ -12,12 +12,12 @@ use rmcp::model::Tool;
 use super::terms::{beginning, plain, words};
 use crate::catalog::Tools;
 
-/// Maximum length of a search query, in bytes, and maximum number of distinct words in it. A search
-/// ignores the rest of a longer query.
+/// Limits on the length of a search query. A search ignores everything after the first `MAX_QUERY`
+/// bytes of the query, and after the first `MAX_QUERY_WORDS` distinct words.
 const MAX_QUERY: usize = 1_024;
 const MAX_QUERY_WORDS: usize = 32;
-/// Maximum length of a name, title or description in the search index, in bytes, and maximum number
-/// of its words. The rest of a longer text is not indexed.
+/// Limits on the indexed text of a tool. Only the first `MAX_INDEXED_TEXT` bytes and the first
+/// `MAX_TEXT_WORDS` words of each name, title or description are indexed.
 const MAX_INDEXED_TEXT: usize = 8_192;
 const MAX_TEXT_WORDS: usize = 512;
 /// Maximum number of words in the search index, counted over all tools. Once the index contains
@@ -27,8 +27,8 @@ const MAX_WORDS: usize = 1_000_000;
 /// the other word.
 const MIN_BEGINNING: usize = 3;
 
-/// Base weight of a match in a tool's name. The weight of a word in a name of *n* words is `IN_NAME
-/// + 2/n`, so a match in a short name weighs more.
+/// Base weight of a match in a tool's name. The weight of a word in a name of *n* words is
+/// `IN_NAME + 2/n`, so a match in a short name weighs more.
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;

@@ -134,7 +134,7 @@ struct Copier<'a> {
     /// The references to all definitions that the copied schemas use, including those already
     /// copied.
     definitions: BTreeSet<&'a str>,
-    /// References to the definitions that are not copied yet.
+    /// The references in `definitions` whose targets are not copied yet.
     wanted: Vec<&'a str>,
     /// The number of bytes that may still be copied.
     left: BoundedCounter,

@@ -61,11 +61,12 @@ struct Running {
 /// The behavior of a tool call if another call with the same key is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenRunning {
-    /// Waits for the running call, and uses its result.
+    /// The new call waits for the running call, and uses its result.
     Join,
-    /// Starts a new call that replaces the running call. Later calls join the new call.
+    /// The new call is sent to the service and replaces the running call. Later calls join the new
+    /// call.
     Replace,
-    /// Calls the tool separately. Does not wait for the running call.
+    /// The new call is sent to the service and does not affect the running call.
     Separate,
 }
 

@@ -54,7 +54,8 @@ impl Pointers {
         pointers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Replaces all selected values with [`MARK`].
+    /// Replaces all selected values with [`MARK`]. If `value` itself is selected and is an object,
+    /// it becomes `{}`.
     pub(super) fn redact(&self, value: &mut Value) {
         let way = self.begin();
         if self.is_there(&way) {

@@ -42,8 +42,8 @@ pub(super) struct Block<'r> {
 enum Kind {
     /// The block is a text block or a text resource, whose text can be cut.
     Text,
-    /// The text of the block repeats the structured content as JSON. It is not cut, but replaced by
-    /// the JSON of the shortened structured content.
+    /// The text of the block repeats the structured content, or a branch's output in it, as JSON.
+    /// It is not cut, but rendered again from the shortened structured content.
     Repeats,
     /// The block cannot be cut, for example because it is an image. It is kept whole or replaced
     /// with a note.
@@ -192,8 +192,8 @@ fn with_text(block: &ContentBlock, text: String, has_meta: bool) -> ContentBlock
     }
 }
 
-/// Returns the note that replaces an omitted block: a text block such as `[left out: image of type
-/// image/png, 3000 bytes]`.
+/// Returns the note that replaces an omitted block: a text block such as
+/// `[left out: image of type image/png, 3000 bytes]`.
 fn note_of(block: &ContentBlock) -> ContentBlock {
     let (kind, mime) = match block {
         ContentBlock::Text(_) => ("text", None),

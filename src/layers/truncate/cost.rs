@@ -27,7 +27,7 @@ pub(super) struct Cost {
 #[derive(Clone, Copy)]
 struct Prices {
     plain: usize,
-    /// The cost of a quote or a backslash.
+    /// The cost of a quotation mark or a backslash, which are escaped with a backslash.
     slashed: usize,
     /// The cost of a control character with a short escape, such as `\n`.
     short: usize,

@@ -131,10 +131,10 @@ impl Markers {
     /// is not valid JSON, it is unclear where strings begin and end. Then the block ends at the
     /// first end marker.
     ///
-    /// If the first end marker is in fact within a string, the block ends too early. The rest of
-    /// the string is then searched for calls, but cannot contain one, because the quotes of a JSON
-    /// call would be escaped in it. Calls in Python syntax need no quotes, so this rule only
-    /// applies to blocks that must be JSON.
+    /// If the first end marker belongs to a string, the block ends too early. The rest of the
+    /// string is then searched for calls. It cannot contain a call, because the quotes of a JSON
+    /// call would be escaped in a string. Calls in Python syntax need no quotes, so only blocks
+    /// that must be JSON end at the first end marker.
     fn end_of(&self, body: &str, retries: &mut usize) -> Option<usize> {
         let end = self.end_outside_texts(body);
         let is_good = |end| serde_json::from_str::<IgnoredAny>(&body[..end]).is_ok();
@@ -165,9 +165,9 @@ impl Markers {
     }
 }
 
-/// Returns the text after the first `</think>` in the first line of `text` that has no matching
-/// `<think>` in the line. The thought may have begun in the prompt. Returns `None` if the line
-/// contains no such `</think>`.
+/// Returns the text after a thought of the model that ends in the first line of `text` and may have
+/// begun in the prompt. The thought ends with the first `</think>` that has no matching `<think>`
+/// in the line. Returns `None` if the line contains no such `</think>`.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
     for (place, _) in text.match_indices(['<', '\n']) {
