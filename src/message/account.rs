@@ -79,8 +79,8 @@ enum HeldOf {
 
 impl Account {
     /// Creates the account of a run. `outer` is the account of the run in which it is nested, or
-    /// `None` for an outermost run. `charged` contains the amounts that the run has already spent
-    /// before it was suspended, and is empty for a new run.
+    /// `None` for an outermost run. `charged` contains the amounts that the run has already spent,
+    /// for example before it was suspended.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
@@ -89,8 +89,8 @@ impl Account {
     /// Reserves a cost in this run's account and in the accounts of all outer runs. Returns `None`
     /// if the rest of any run's maximum cost is smaller than `cost`.
     ///
-    /// Reserve zero for a call whose cost is not known yet. This succeeds if each of these runs has
-    /// at least one cost unit left.
+    /// Pass zero for a call whose cost is not known yet. The reservation then succeeds if each of
+    /// these runs has at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)

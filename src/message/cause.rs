@@ -6,10 +6,10 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The cause of a service error, which may be shown to clients.
+/// The cause of a service error, without details that clients must not see.
 ///
-/// Does not contain the message of the error, which may include internal details such as addresses
-/// and paths.
+/// Does not contain the message of the error, which may include addresses, paths and other internal
+/// details.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
@@ -45,8 +45,8 @@ impl<'e> Cause<'e> {
 /// again. This is the case if the backend was not connected or overloaded, or if Tower's load
 /// shedding rejected the request.
 ///
-/// Returns `false` if `E` is neither [`BoxError`] nor [`BackendError`], because the cause is then
-/// unknown.
+/// Returns `false` if `E` is neither [`BoxError`] nor [`BackendError`], because other error types
+/// are not inspected.
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

@@ -60,8 +60,9 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
 /// Creates the error that a server receives if its question to the client cannot be answered.
 /// `reason` is the message.
 ///
-/// The result `decline` would be wrong: the server would report that the user declined, although
-/// the user has not seen the question. Most servers forward the error to their caller.
+/// The server receives an error because the result `decline` would be wrong: the server would
+/// report that the user declined, although the user has not seen the question. Most servers forward
+/// the error to their caller.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "did not answer a question of a server");
@@ -98,7 +99,8 @@ pub(crate) struct Abilities {
 #[derive(Clone)]
 pub(crate) struct LiveClient {
     state: Arc<ClientState>,
-    /// Records whether questions are sent through this handle. `None` if this is not needed.
+    /// Records whether questions are sent through this handle. `None` if questions are not
+    /// recorded.
     questions: Option<Questions>,
 }
 
@@ -155,8 +157,8 @@ const ON_ITS_WAY: Duration = Duration::from_millis(100);
 // === impl Abilities ===
 
 impl Abilities {
-    /// Determines from the declared capabilities of a client the kinds of questions that it can
-    /// answer.
+    /// Determines the kinds of questions that a client can answer from the capabilities that it has
+    /// declared.
     pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));

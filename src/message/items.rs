@@ -100,8 +100,8 @@ impl Reply {
     /// result, replaces it with an error and returns `true`. Returns `false` if it is such a list,
     /// or if the reply contains no result.
     ///
-    /// The check prevents that clients see hidden names: some clients read a list even from a
-    /// result of the wrong type, in which the layers have not removed the hidden names.
+    /// The check keeps hidden names from clients. Some clients read a list even from a result of
+    /// the wrong type, from which the layers have not removed the hidden names.
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {

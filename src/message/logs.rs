@@ -114,9 +114,9 @@ impl Logs {
         self.queue.pump.register(cx.waker());
     }
 
-    /// Removes and returns the next message in the queue. If the queue is empty and `is_answered`
-    /// is `true`, returns a message that reports the number of dropped messages, or `None` if there
-    /// are none.
+    /// Removes and returns the next message in the queue. Returns `None` if the queue is empty. If
+    /// `is_answered` is `true` and messages were dropped, returns a final message that reports
+    /// their number instead of `None`.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
         self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
     }
@@ -175,9 +175,9 @@ impl Waiting {
         self.messages.push_back((bytes, message));
     }
 
-    /// Removes and returns the next message in the queue. If the queue is empty and `report` is a
-    /// level, returns a message of this level that reports the number of dropped messages, or
-    /// `None` if there are none.
+    /// Removes and returns the next message in the queue. Returns `None` if the queue is empty. If
+    /// `report` is a level and messages were dropped, returns a message of this level that reports
+    /// their number instead of `None`.
     fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
         if let Some((bytes, message)) = self.messages.pop_front() {
             self.bytes -= bytes;

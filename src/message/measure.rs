@@ -37,7 +37,8 @@ pub(crate) struct Bounds {
     levels: Option<usize>,
 }
 
-/// The state while a request is measured: `bytes` is the number of bytes that its rest may have.
+/// The state of a measurement: the number of bytes that the rest of the request may have, and the
+/// maximum nesting depth.
 struct Budget {
     bytes: usize,
     /// The maximum nesting depth of arrays and objects in the request.

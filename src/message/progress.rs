@@ -284,7 +284,7 @@ impl Pump {
     }
 
     /// Sends the pending notifications. Returns `Ready` when nothing is left to send. `is_answered`
-    /// is `true` if `work` has completed.
+    /// is `true` if the request is already answered.
     fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
             match &mut self.sending {

@@ -34,7 +34,8 @@ pub trait Propagate: Send + Sync {
     }
 }
 
-/// The tracing settings of a request, which are stored in its context.
+/// The tracing settings of a request. They are stored in its context, and override the default
+/// settings.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,

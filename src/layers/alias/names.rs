@@ -57,7 +57,7 @@ pub(super) struct Alias {
     pub(super) description: Option<String>,
     pub(super) annotations: Option<ToolAnnotations>,
     pub(super) arguments: Arguments,
-    /// A cache for the input schema that clients receive.
+    /// Caches the input schema that clients receive instead of the tool's own.
     pub(super) schema: AliasedSchema,
 }
 
@@ -70,7 +70,7 @@ type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
 /// The item to which a name refers if a client uses it.
 pub(super) enum Meaning<'a> {
-    /// The name is that of the alias with this index.
+    /// The name refers to the item with this alias. Contains the index of the alias, and the alias.
     Alias(usize, &'a Alias),
     /// The name refers to no item, because it is the original name of a renamed item.
     Nothing,

@@ -112,8 +112,7 @@ impl fmt::Debug for Cost {
 // === impl Price ===
 
 impl Price {
-    /// Returns the estimated cost of a call. The layer reserves this amount of each budget before
-    /// the call.
+    /// Returns the estimated cost of a call, which the layer reserves before the call.
     pub(super) fn estimate(&self) -> u64 {
         self.0.as_ref().map_or(1, |known| known.estimate)
     }

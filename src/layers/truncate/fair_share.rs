@@ -33,13 +33,13 @@ pub(super) struct Chosen {
     pub(super) shares: Vec<usize>,
 }
 
-/// Size, in bytes, up to which a part of a long list is not cut, but kept whole or omitted. A few
-/// whole parts are more useful than many fragments.
+/// In a list with many parts, a part of up to this many bytes is never cut, but kept whole or
+/// omitted. A few whole parts are more useful than many fragments.
 const WORTH: usize = 1024;
-/// Maximum number of parts in a short list, which always divides its budget evenly.
+/// Maximum number of parts in a list that always divides its budget evenly among its parts.
 const FEW: usize = 8;
-/// Minimum number of bytes per part with which a list of more than [`FEW`] parts divides its budget
-/// evenly.
+/// Minimum share of a part, in bytes. A list with more than [`FEW`] parts divides its budget evenly
+/// only if each part gets at least this share.
 const EVEN: usize = 256;
 
 /// Chooses the parts of a list that are kept, and divides `budget` bytes among them.

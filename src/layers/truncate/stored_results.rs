@@ -58,8 +58,8 @@ pub(super) async fn keep(
 /// Returns the reply to a request that reads a stored result: the result, or an error that the
 /// resource is unknown.
 ///
-/// The error is the same for all reasons why the result cannot be read. A caller therefore cannot
-/// find out whether another caller has stored a result under the handle.
+/// A caller receives the same error for all reasons why it cannot read a result. It can therefore
+/// not find out whether another caller has stored a result under the handle.
 pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> Reply {
     let uri = format!("{RESULTS}{handle}");
     let json = match store.get(handle, owner, Some(owner)).await {

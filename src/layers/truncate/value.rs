@@ -49,7 +49,8 @@ enum Spot {
     Elsewhere,
 }
 
-/// The cost of a part of the value in bytes, if as much as possible is cut, and if nothing is cut.
+/// The possible costs of a part of the value, in bytes: the minimum costs if it is cut, and the
+/// cost if it is kept whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
     /// The cost if the part is cut as much as its form allows.

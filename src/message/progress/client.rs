@@ -59,7 +59,8 @@ struct Next {
     is_of_parts: bool,
 }
 
-/// The result of [`Client::due`]: the next notification, or the time at which it may be sent.
+/// The result of [`Client::due`]: the next notification, the time at which it may be sent, or
+/// nothing if there is no notification.
 pub(super) enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
