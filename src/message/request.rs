@@ -9,7 +9,7 @@ use rmcp::model::{
 
 use super::Context;
 
-/// The MCP methods for which rmcp has a request type.
+/// The names of all MCP methods for which rmcp defines a request type, such as `tools/call`.
 const METHODS: [&str; 21] = [
     "completion/complete",
     "initialize",
@@ -58,7 +58,8 @@ pub struct Request(
     Box<Parts>,
 );
 
-/// Returns `true` if rmcp has a request type for the method.
+/// Returns `true` if `method` is an MCP method for which rmcp defines a request type, such as
+/// `tools/call`. Returns `false` for custom methods.
 pub(crate) fn is_of_protocol(method: &str) -> bool {
     known_method(method).is_some()
 }

@@ -16,7 +16,8 @@ pub enum ItemKind {
     Prompt,
     /// Resources.
     Resource,
-    /// URI templates of resources.
+    /// Resource templates: URI templates, such as `file:///{path}`, from which clients build the
+    /// URIs of resources.
     ResourceTemplate,
 }
 

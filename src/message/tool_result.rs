@@ -24,8 +24,7 @@ impl ToolResult {
     ///
     /// # Errors
     ///
-    /// Converts a reply. If the reply contains no tool result, returns the unchanged reply as an
-    /// error.
+    /// Returns the unchanged reply if it contains no tool result.
     pub(crate) fn of(reply: Reply) -> Result<Self, Reply> {
         match reply.result() {
             Some(ServerResult::CallToolResult(_)) => Ok(Self(reply)),

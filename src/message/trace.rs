@@ -7,7 +7,8 @@ use rmcp::model::RequestMetaObject;
 /// The maximum length in bytes of a `tracestate` or `baggage` header. The W3C Baggage specification
 /// defines this limit.
 const MAX_LIST: usize = 8192;
-/// The maximum number of members of a `tracestate`.
+/// The maximum number of members in a `tracestate` header. The W3C Trace Context specification
+/// defines this limit.
 const MAX_MEMBERS: usize = 32;
 /// A bit mask of the trace flags that are defined: `sampled`, and `random-trace-id` from Trace
 /// Context Level 2.

@@ -33,8 +33,8 @@ impl Reply {
     }
 }
 
-/// Calls `visit` with each resource URI in `member`, which is a part of a task's result in untyped
-/// JSON.
+/// Calls `visit` with each resource URI in `member`, the untyped JSON value of one member of a
+/// task's result.
 fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
     for element in member.as_array_mut().into_iter().flatten() {
         // Messages of a prompt contain their content block in `content`.
