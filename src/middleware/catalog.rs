@@ -72,10 +72,11 @@ use crate::{
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age at which a catalog is refreshed, even if no change of the tools was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// The minimum time between two requests for the list of tools, after the first of them failed or
-/// its list did not contain the tool that a request has named.
+/// The time after a failed listing before the catalog lists the tools again. The same time applies
+/// if a list does not contain the tool that a request names, unless the tools have changed since.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of catalogs of a layer whose tools vary by caller.
+/// The maximum number of catalogs that a layer stores if it has a separate catalog for each caller.
+/// When the number is exceeded, the layer drops the catalog that was not used for the longest time.
 const MAX_VARIED: usize = 1_000;
 /// The maximum total size of the tools in the per-caller catalogs of a layer, measured in bytes of
 /// JSON.
@@ -87,7 +88,8 @@ pub struct Tools {
     tools: Vec<Tool>,
     places: HashMap<String, usize>,
     shadowed: Vec<Tool>,
-    /// The size of the tools in bytes of JSON. Zero if this list was not received from a service.
+    /// The size in bytes of the list of tools as JSON. Zero if the list was not received from a
+    /// service.
     bytes: usize,
 }
 
@@ -99,8 +101,8 @@ pub struct Known<D> {
     derived: D,
     epoch: u64,
     since: Instant,
-    /// Adds the size of these tools to the total size of the layer's catalogs, until this value is
-    /// dropped.
+    /// A guard that counts the size of `tools` in the total size of the layer's catalogs, as long
+    /// as this value exists.
     _held: Held,
 }
 
@@ -132,10 +134,10 @@ pub enum ListError {
     /// Listing all tools took longer than 10 seconds.
     #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
     TimedOut,
-    /// The list had too many pages or tools.
+    /// The list has more than 1000 pages or more than 100 000 tools.
     #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
     Endless,
-    /// The tools in all pages of the list were too large in total.
+    /// The pages of the list are larger than 64 MiB in total, as JSON.
     #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
     TooLarge,
     /// A page of the list had the cursor of an earlier page as its next cursor, so that the list
@@ -153,15 +155,15 @@ pub enum ListError {
     Service(String),
 }
 
-/// A cached list of tools. All clones share the cached list.
+/// A cached list of the tools of a service. Clones of a `Catalog` share the cached list.
 struct Catalog<D>(Arc<Shared<D>>);
 
 struct Shared<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
     holding: Holding,
-    /// A lock that is held while the tools are being listed, so that concurrent requests share one
-    /// listing.
+    /// A lock that is held while the tools are being listed. Concurrent requests that need the
+    /// tools wait for this lock, so that only one of them lists the tools.
     flight: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -174,34 +176,38 @@ struct State<D> {
 
 /// The result of looking up tools in a catalog without waiting.
 enum AtHand<D> {
-    /// The cached tools suffice for the request.
+    /// The request must use these cached tools, without waiting.
     Known(Arc<Known<D>>),
-    /// The cached tools suffice for the request, but a refresh must be started in the background.
+    /// The request can use these cached tools, but they are outdated. The caller must start a
+    /// refresh in the background.
     Stale(Arc<Known<D>>),
     /// No tools are cached, and the last attempt to list them failed less than a second ago.
     Failed(ListError),
-    /// The cached tools do not suffice, so that the request must wait until the tools have been
-    /// listed.
+    /// The request must wait until the tools have been listed. No tools are cached, the cached
+    /// tools are outdated, or they do not contain the tool that the request needs.
     Unknown,
 }
 
-/// The context in which the tools are requested. It is the context of a caller's request if tools
-/// vary by caller. Otherwise, it is empty.
+/// The request context in which a catalog lists the tools. `None` stands for an empty context,
+/// which is used for a list that callers share. Otherwise, this is the context of the request for
+/// which the tools are listed.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
 
-/// The settings for the catalogs of a layer.
+/// The settings of a layer for its catalogs: when cached tools become outdated, and which callers
+/// share a catalog.
 #[derive(Clone, Default)]
 pub(crate) struct CatalogSettings {
-    /// The epoch of the tools. Bumping it invalidates the catalogs.
+    /// A counter of the changes of the service's tools. When it is incremented, all catalogs of the
+    /// layer become outdated.
     pub(crate) epoch: Epoch,
     /// A function that maps the context of a request to the key of a catalog, so that different
     /// callers can see different tools. If `None`, all callers share one catalog.
     pub(crate) vary_by: Option<ContextKey>,
 }
 
-/// The catalog in which one request looks up tools, and the context in which the request lists them
-/// if necessary.
+/// A lookup of tools for one request. Contains the catalog that the request uses, and the context
+/// in which the catalog lists the tools if it must.
 pub(crate) struct Lookup<D> {
     catalog: Catalog<D>,
     context: ListingContext,
@@ -272,8 +278,8 @@ where
     in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
 }
 
-/// Waits for `work` until the timeout for listing tools expires. Returns `None` in this case.
-/// Without a Tokio runtime, waits without a timeout.
+/// Waits for `work` for at most 10 seconds, the timeout for listing tools. Returns `None` if `work`
+/// takes longer. Without a Tokio runtime, waits without a timeout.
 pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
     // Rules work without a Tokio runtime, but its timers do not.
     if !has_runtime() {
@@ -341,7 +347,8 @@ impl Tools {
         self.place(name).map(|place| &self.tools[place])
     }
 
-    /// Returns the position in the list of the tool with this name.
+    /// Returns the index in the list of the first tool with this name. Returns `None` if there is
+    /// no such tool.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
@@ -434,7 +441,7 @@ impl<D> Catalog<D> {
     }
 
     /// Looks up the cached tools at the time `now`, without waiting. The function `suffices`
-    /// returns `true` if the cached tools are enough for the request.
+    /// returns `true` if the cached list contains the tools that the request needs.
     fn at_hand(
         &self,
         needs: Needs<'_>,
@@ -586,11 +593,11 @@ impl<D> Catalogs<D> {
         }
     }
 
-    /// Selects the catalog for a request with this context. The returned value looks up tools in
-    /// it.
+    /// Selects the catalog for a request with this context, and returns a [`Lookup`] in this
+    /// catalog.
     ///
-    /// Unless tools vary by caller, they are listed in an empty context. The shared catalog
-    /// therefore contains no tools that are visible only to certain callers.
+    /// If tools do not vary by caller, the lookup lists them in an empty context. The catalog that
+    /// all callers share therefore contains no tools that are visible only to certain callers.
     pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
         let (catalog, context) = match self
             .varied
@@ -679,8 +686,9 @@ impl<D> Lookup<D> {
 }
 
 impl<D> Lookup<D> {
-    /// Discards the cached tools if `differs` returns `true` for them. Called when a client has
-    /// received a current list of tools, which may differ from the cached tools.
+    /// Discards the cached tools if `differs` returns `true` for them. The cache layer calls this
+    /// method when it forwards a current list of tools to a client, because the cached tools may
+    /// differ from that list.
     #[cfg(feature = "cache")]
     pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
         let mut state = self.catalog.0.state();

@@ -66,11 +66,11 @@ pub struct Bumps(watch::Receiver<u64>);
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Translates a reported URI of a resource to the URIs that are published on the channel.
-    /// `None` if no translation is necessary.
+    /// Translates the URI of a resource, as reported to this clone, to the URIs that are sent to
+    /// the receivers of the channel. `None` if the reported URI is sent unchanged.
     renamed_for_reporters: Option<Arc<Renamed>>,
-    /// Translates a URI that is published on the channel to the URIs that the listeners of this
-    /// clone receive. `None` if no translation is necessary.
+    /// Translates a URI that was sent through the channel to the URIs that the receivers of this
+    /// clone receive. `None` if they receive the URI unchanged.
     renamed_for_listeners: Option<Arc<Renamed>>,
 }
 

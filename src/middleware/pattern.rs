@@ -48,7 +48,7 @@ pub(crate) use self::{
     unmatched::Unmatched,
 };
 
-/// The prefix that marks a pattern as a regular expression.
+/// The prefix that marks a pattern as a regular expression, as in `re:get_.*`.
 const REGEX: &str = "re:";
 
 /// A set of [patterns](crate::pattern) that match names and URIs. All patterns are compiled into a
@@ -58,13 +58,14 @@ pub struct Patterns(Arc<Compiled>);
 
 #[derive(Default)]
 struct Compiled {
-    /// The patterns as written.
+    /// All patterns, as the operator has written them and in the same order.
     written: Vec<String>,
     exact: HashSet<String>,
-    /// The compiled regular expressions of the patterns that are globs or regular expressions, in
-    /// the order of the patterns.
+    /// A matcher for all patterns that are globs or regular expressions. It contains one regular
+    /// expression for each of them, in the order of the patterns.
     others: RegexSet,
-    /// The index in `written` of the pattern to which each expression in `others` belongs.
+    /// The indices in `written` of the patterns in `others`: the expression at index `i` in
+    /// `others` belongs to the pattern `written[places[i]]`.
     places: Vec<usize>,
     /// An automaton that accepts exactly the names that the expressions in `others` match. Built
     /// when it is first used. `None` if the automaton would be too large.
@@ -95,7 +96,8 @@ pub struct PatternMistake {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
-    /// The pattern is invalid.
+    /// The pattern is not a valid glob or regular expression, or too large. Contains the error
+    /// message.
     Invalid(String),
     /// The pattern is both allowed and denied.
     Contradicts,
@@ -149,8 +151,8 @@ impl Patterns {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Compiles a list of patterns. Also rejects each pattern that is contained in the other list,
-    /// `others`.
+    /// Compiles a list of patterns. Rejects invalid patterns, and also patterns that are contained
+    /// in the other list, `others`, because they would be both allowed and denied.
     fn beside<P: Into<String>>(
         others: &Self,
         patterns: impl IntoIterator<Item = P>,
@@ -370,7 +372,8 @@ impl Selection {
         &self.deny
     }
 
-    /// Iterates over the lists of patterns: the allow list, if there is one, and the deny list.
+    /// Iterates over the lists of patterns: first the allow list, if there is one, and then the
+    /// deny list.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Patterns> {
         self.allow.iter().chain([&self.deny]).cloned()
     }

@@ -15,8 +15,8 @@ const MAX_WATCHED_NAMES: usize = 10_000;
 /// The maximum number of cursors that are stored. A stored cursor is used to recognize the request
 /// for the next page of a list.
 const MAX_CURSORS: usize = 1_000;
-/// The maximum length of a stored name or cursor, in bytes. Names in configuration files are never
-/// longer.
+/// The maximum length in bytes of a stored name or cursor. Longer names are not needed for
+/// suggestions, because names in configuration files are never longer.
 const MAX_WATCHED_TEXT: usize = 1_024;
 
 /// A set of patterns, each of which should match at least one listed name.
@@ -41,20 +41,21 @@ pub(crate) struct PatternWatch<S> {
     search: Mutex<Search<S>>,
 }
 
-/// A watched page of a list, whose names will be matched against the patterns.
+/// A page of a list that a client has requested, and whose names must be passed to
+/// [`PatternWatch::see`].
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Whether the list contains any items before this page.
+    /// Whether an earlier page of the list contained any items. `false` for the first page.
     goes_on: bool,
 }
 
-/// The outcome of a watch that has seen a complete list, although some patterns have not matched
-/// any name in it.
+/// The result of a watch that has seen a complete list in which some patterns match no name.
 #[derive(Debug)]
 pub(crate) struct Missed<S> {
-    /// The patterns. They also record which of them have matched.
+    /// The patterns. Each of them is marked as matched or not matched.
     pub(crate) sought: S,
-    /// The names in the list. Warnings can suggest similar names from it.
+    /// The names that the list contains. A warning about a pattern suggests a similar name from
+    /// this set.
     names: BTreeSet<String>,
 }
 
@@ -63,8 +64,8 @@ struct Search<S> {
     /// The patterns that are matched against listed names. `None` after the watch is over.
     sought: Option<S>,
     names: BTreeSet<String>,
-    /// The cursors of the next pages that will be watched. The value is `true` if the list contains
-    /// any items before that page.
+    /// The cursors of the pages that follow a watched page. The value is `true` if the pages before
+    /// the cursor contain any items.
     cursors: HashMap<String, bool>,
 }
 
@@ -84,8 +85,9 @@ impl<S: WatchedNames> PatternWatch<S> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the page that is requested with this cursor. Returns `None` if the page is not
-    /// watched.
+    /// Returns the page that a client requests with `cursor`, or the first page if `cursor` is
+    /// `None`. Returns `None` if the page is not watched, because the page before it was not
+    /// watched or the watch is over.
     pub(crate) fn page(&self, cursor: Option<&str>) -> Option<Page> {
         if self.is_over() {
             return None;
@@ -104,7 +106,7 @@ impl<S: WatchedNames> PatternWatch<S> {
     /// patterns have not matched by then, returns the patterns together with the names in the list.
     /// Otherwise, returns `None`.
     ///
-    /// An empty list does not end the watch.
+    /// A list without any items does not end the watch.
     pub(crate) fn see(
         &self,
         page: &Page,

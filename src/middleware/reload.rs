@@ -52,7 +52,8 @@ pub struct Reload<S> {
     /// idle clone does not keep a replaced service alive.
     current: Option<S>,
     latest: watch::Receiver<Latest<S>>,
-    /// A handle that keeps the latest service available even if all other handles are dropped.
+    /// A handle for the inner service. It keeps the sender of `latest` alive after all other
+    /// handles are dropped.
     reloader: Reloader<S>,
     /// A future that completes when the inner service is replaced. While a task waits until the old
     /// service is ready, this future wakes the task after a replacement.

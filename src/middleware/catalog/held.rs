@@ -5,12 +5,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The total size of the tools in all catalogs of a layer, measured in bytes of JSON.
+/// A counter of the total size of the tools in several catalogs of a layer, in bytes of JSON.
+/// Clones share the counter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holding(Arc<AtomicUsize>);
 
-/// The contribution of one catalog to the total size. Dropping this value subtracts the
-/// contribution from the total.
+/// A guard that adds the size of one catalog's tools to the total size in a [`Holding`]. When the
+/// guard is dropped, the size is subtracted again.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: usize,

@@ -4,17 +4,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Schedules announcements so that a source cannot send too many. The pause between two
-/// announcements doubles each time, up to a maximum.
+/// Computes when a source of changes may send its next announcement, to limit how often it sends
+/// one. The pause between two announcements doubles each time, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
     /// The maximum pause.
     longest: Duration,
-    /// If no announcement was made for this duration, the next pause has the length `first` again.
+    /// The duration after which the pauses are reset. If the last announcement is older, the next
+    /// one is sent immediately, and the pause after it is `first` again.
     quiet: Duration,
-    /// The time of the last announcement that was scheduled. It may be in the future.
+    /// The time of the last announcement. It is in the future if the announcement is scheduled, but
+    /// not sent yet. `None` before the first announcement.
     last: Option<Instant>,
     /// The minimum pause between the last announcement and the next.
     pause: Duration,
@@ -27,8 +29,9 @@ impl Pace {
         Self { first, longest, quiet, last: None, pause: Duration::ZERO }
     }
 
-    /// Schedules an announcement and returns the delay until it. Returns `None` if an announcement
-    /// is already scheduled, because that announcement also covers the new change.
+    /// Schedules an announcement, and returns the delay after which the caller must send it.
+    /// Returns `None` if an announcement is already scheduled, because that announcement also
+    /// covers the new change.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         let at = match self.last {
             Some(last) if last > now => return None,

@@ -18,12 +18,12 @@ const UPDATES_KEPT_BYTES: usize = 512 << 10;
 /// subscriptions have ended.
 const FIRST_PURGE: usize = 64;
 
-/// A function that translates the URI of a resource to the URIs that another party uses for the
-/// same resource.
+/// A function that translates the URI of a resource to the URIs that other clients or servers use
+/// for the same resource.
 pub(crate) type Renamed = dyn Fn(&Arc<str>) -> Vec<Arc<str>> + Send + Sync;
 
-/// A function that decides whether a listener has subscribed to the resource with a URI. Returns
-/// the listener's copy of the URI if it has, and `None` otherwise.
+/// A function that returns `Some` if a listener has subscribed to the resource with this URI, and
+/// `None` otherwise. The returned string is the listener's copy of the URI.
 pub(crate) type Wanted = dyn Fn(&str) -> Option<Arc<str>> + Send + Sync;
 
 /// A receiver of the URIs of resources whose content has changed.
@@ -37,7 +37,8 @@ pub struct Updates {
     inbox: Arc<Inbox>,
 }
 
-/// Sends updates to all receivers.
+/// The registered receivers of resource updates. Queues the URI of each updated resource for the
+/// receivers that want it.
 #[derive(Default)]
 pub(super) struct Hub(Mutex<Inboxes>);
 
@@ -51,8 +52,8 @@ struct Inboxes {
 /// rename their URIs.
 struct Inbox {
     rename: Option<Arc<Renamed>>,
-    /// Returns the URI for resources to which the receiver has subscribed. If `None`, the receiver
-    /// receives the updates of all resources.
+    /// A function that selects the resources to which the receiver has subscribed. `None` if the
+    /// receiver receives the updates of all resources.
     wanted: Option<Arc<Wanted>>,
     pending: Mutex<Pending>,
     arrived: Notify,

@@ -31,7 +31,8 @@ use crate::{
     readiness::take_ready,
 };
 
-/// If a rule takes longer than this duration, the response future yields to other tasks.
+/// The duration after which a rule counts as slow. After a slow rule, the response future yields to
+/// other tasks once before it forwards the request.
 const LONG: Duration = Duration::from_millis(1);
 
 /// A rule that inspects or rewrites requests and replies, and that depends on the tools of the
@@ -205,8 +206,8 @@ pin_project! {
     }
 }
 
-/// A rule together with the tools that it needs. Implements [`Intercept`], which rules without
-/// tools implement directly.
+/// A rule, together with the tools that were looked up for one request. Adapts an
+/// [`InterceptInformed`] to the trait [`Intercept`].
 pub(crate) struct Knowing<I: InterceptInformed> {
     rule: I,
     known: Option<Arc<Known<I::Derived>>>,
@@ -304,7 +305,8 @@ where
     }
 }
 
-/// Lists all tools of `inner`, and lets the rule derive its data from them.
+/// Lists all tools of `inner`, and calls [`InterceptInformed::derive`] of the rule with them.
+/// Returns the tools and the derived data.
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
@@ -320,8 +322,8 @@ where
     Ok((tools, derived))
 }
 
-/// Returns `true` if the cached tools include the tool named in `needs`, or if `needs` names no
-/// tool.
+/// Returns `true` if the tool that `needs` names is in the cached list. Also returns `true` if
+/// `needs` names no tool.
 fn suffices<D>(needs: Needs<'_>, known: &Known<D>) -> bool {
     match needs {
         Needs::Nothing | Needs::AllTools => true,
@@ -375,8 +377,9 @@ where
         }
     }
 
-    /// Applies the rule to a request, using the cached tools if there are any, and forwards the
-    /// request. `begun` is the time at which the rule started, which is used to detect slow rules.
+    /// Applies the rule to a request, with the cached tools, and forwards the request. `known` is
+    /// `None` if the tools could not be listed. `begun` is the time at which the call started. If
+    /// more than a millisecond has passed since then, the future yields once.
     #[inline]
     fn informed(
         &mut self,
@@ -455,7 +458,8 @@ where
     }
 }
 
-/// Applies a rule to a request. `known` contains the cached tools.
+/// Calls the rule with a request. `known` contains the cached tools, or `None` if the rule needs no
+/// tools or they could not be listed. Rejects malformed requests without calling the rule.
 #[inline]
 fn decide<I: InterceptInformed>(
     rule: &I,
@@ -469,8 +473,8 @@ fn decide<I: InterceptInformed>(
     rule.on_request(request, known)
 }
 
-/// Returns the rule and its memo, which are needed to inspect the reply. Returns `None` if the rule
-/// does not inspect the reply.
+/// Returns a clone of the rule, with the memo that it returned for the request, to process the
+/// reply later. Returns `None` if the rule does not need the reply.
 #[inline]
 fn awaiting<I: InterceptInformed>(
     rule: &I,

@@ -87,8 +87,8 @@ pin_project! {
     }
 }
 
-/// A rule that waits for the reply to a forwarded request, with the memo that the rule returned for
-/// this request.
+/// A rule that waits for the reply to a forwarded request. Contains the memo that the rule has
+/// returned for this request.
 pub(super) struct Awaiting<I: Intercept> {
     pub(super) rule: I,
     pub(super) memo: I::Memo,

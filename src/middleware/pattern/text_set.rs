@@ -16,7 +16,7 @@ const MAX_AUTOMATON_BYTES: usize = 10 * 1024 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TextSet(Vec<Part>);
 
-/// A part of the description of a [`TextSet`].
+/// An element of the sequence that describes a [`TextSet`]: a literal text or a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// This literal text.
@@ -43,10 +43,12 @@ pub(super) struct Automaton {
     states: Vec<Moves>,
 }
 
-/// The transitions from one state of an automaton to others.
+/// The transitions of an automaton from one state to its next states. Numbers of type `usize` are
+/// indices of states.
 #[derive(Debug)]
 enum Moves {
-    /// Reads one byte. The range that contains the byte determines the next state.
+    /// Reads one byte, and moves to the state of the range that contains the byte. A range consists
+    /// of its first byte, its last byte and the next state.
     Bytes(Vec<(u8, u8, usize)>),
     /// Moves to one of these states without reading a byte. The automaton follows all of them.
     Free(Vec<usize>),
@@ -55,7 +57,8 @@ enum Moves {
     /// Moves to this state without reading a byte, but only at the end of the string.
     AtEnd(usize),
     /// Moves to this state without reading a byte, but only if an assertion such as a word boundary
-    /// holds. The automaton does not evaluate assertions, so that the result can be uncertain.
+    /// holds. The automaton does not evaluate the assertion. Each comparison assumes either that it
+    /// holds or that it does not.
     Perhaps(usize),
     /// Accepts the string that was read.
     Match,

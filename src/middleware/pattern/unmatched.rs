@@ -14,7 +14,8 @@ use crate::{
 /// similar prefix are suggested only if the prefix is at least this long.
 const MIN_STEM: usize = 3;
 
-/// The patterns of a setting. For each pattern, records whether it has matched a listed item.
+/// The patterns of a setting, such as `allow`. Records for each pattern whether it has matched a
+/// listed item.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
     setting: &'static str,
@@ -32,9 +33,9 @@ impl Unmatched {
         Self { setting, patterns, matched }
     }
 
-    /// Logs a warning for each pattern that has not matched a listed item. In the warning, `kind`
-    /// is the kind of the items, and `of` is the owner of the setting. A similar name in `names` is
-    /// suggested.
+    /// Logs a warning for each pattern that has not matched a listed item. The warning contains
+    /// `kind`, the kind of the items, and suggests the most similar of `names`. It also contains
+    /// `of`, a description of the server whose items are listed, if there is one.
     fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
@@ -65,8 +66,9 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Logs a warning for each pattern that matches no item in the list. In the warning, `kind` is
-    /// the kind of the items, and `of` is the owner of the settings.
+    /// Logs a warning for each pattern that matches no item in the list. The warning contains
+    /// `kind`, the kind of the items. It also contains `of`, a description of the server whose
+    /// items are listed, if there is one.
     pub(crate) fn warn(
         &self,
         warnings: &Warnings,
@@ -80,9 +82,9 @@ impl Missed<Vec<Unmatched>> {
     }
 }
 
-/// Returns the name that the pattern was probably meant to match. It is similar to the whole
-/// pattern or, for a glob, its beginning is similar to the part of the glob before the first
-/// wildcard. Returns `None` if no name is similar.
+/// Returns the name that the operator probably meant with a pattern. This is the name that is most
+/// similar to the whole pattern. For a glob, it can also be a name whose beginning is similar to
+/// the text before the first wildcard. Returns `None` if no name is similar.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     if let Some(name) = nearest(pattern, names) {
         return Some(name);
