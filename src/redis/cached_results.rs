@@ -14,8 +14,8 @@ use crate::cache::{CacheKey, CacheStore};
 /// The maximum size in bytes of a cached result in Redis. Larger results are cached only in the
 /// memory of the process.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// The time for which an unavailable server is not asked again. Without this pause, every call
-/// would wait for the timeout of the connection.
+/// After a failed request, the cache does not contact the server for this time. Without the pause,
+/// every call would wait for the timeout of the connection.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// A cache of tool results in Redis that several replicas share.
@@ -29,9 +29,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct RedisCache {
     pub(super) connection: Connection,
-    /// The prefix of all keys.
+    /// The prefix of all Redis keys, without the colon that follows it.
     pub(super) prefix: Arc<str>,
-    /// The time until which the server is not asked. `None` if it was available.
+    /// After a failed request, the time until which the cache does not contact the server. `None`
+    /// if no request has failed, or if the pause has ended.
     pub(super) away: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -50,7 +51,8 @@ impl RedisCache {
         away.is_some()
     }
 
-    /// Logs that the server is unavailable, and starts a pause.
+    /// Logs that the server is unavailable, and starts a pause in which the cache does not contact
+    /// it. Does nothing during a pause.
     fn note(&self, why: &Away) {
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if away.is_none() {

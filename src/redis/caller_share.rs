@@ -18,11 +18,11 @@ const OVERHEAD: usize = 512;
 static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("share.lua")));
 static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
 
-/// The share of one caller in a Redis store. It limits the total size of the caller's items.
+/// The quota of one caller in a Redis store, which limits the total size of the caller's items.
 ///
-/// The sizes of the caller's items are stored in one sorted set, so that each script needs only one
-/// key. This works in a cluster regardless of how keys are distributed. Entries of expired items
-/// are removed when the next item is added.
+/// The sizes of the caller's items are stored in one sorted set. Each script therefore uses a
+/// single key, so that it works in a cluster. When an item is added, the entries of expired items
+/// are removed.
 #[derive(Debug)]
 pub(super) struct Share<'s> {
     connection: &'s Connection,
@@ -37,15 +37,15 @@ impl<'s> Share<'s> {
         Self { connection, key }
     }
 
-    /// Returns the size in bytes that an item uses in the caller's share: the size `value` of the
-    /// stored value, plus an overhead.
+    /// Returns the number of bytes that count toward the caller's limit for an item. This is
+    /// `value`, the size of the stored value, plus an overhead.
     pub(super) const fn size(value: usize) -> usize {
         value.saturating_add(OVERHEAD)
     }
 
-    /// Reserves room for an item in the caller's share. If items were evicted to make room, returns
-    /// their IDs, and the caller of this method must delete their values. Returns `None` if there
-    /// is no room.
+    /// Reserves room for an item in the caller's share. If this evicts other items, returns their
+    /// IDs, and the caller of `reserve` must delete their values from Redis. Returns `None` if
+    /// there is not enough room.
     pub(super) async fn reserve(
         &self,
         id: &str,
@@ -75,8 +75,9 @@ impl<'s> Share<'s> {
         Ok(Some(evicted.collect()))
     }
 
-    /// Removes an item from the caller's share after the duration `after`, or when the item
-    /// expires, if that is earlier. If this request fails, the item is counted until it expires.
+    /// Shortens the time for which an item counts toward the caller's limit: it counts until
+    /// `after` has passed, or until the item expires if that is earlier. If the request to Redis
+    /// fails, the item counts until it expires.
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);

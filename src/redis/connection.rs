@@ -25,8 +25,8 @@ pub(super) struct Connection {
     current: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
 }
 
-/// The reason why a Redis request failed: either the server did not respond in time, or the request
-/// returned an error.
+/// The reason why a Redis request failed: the server has not responded before the timeout, or the
+/// `redis` crate has returned an error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Away {
     #[error("no answer within {0:?}")]
@@ -38,8 +38,8 @@ pub(super) enum Away {
 // === impl Away ===
 
 impl Away {
-    /// Returns `true` if the server has responded with a permanent error, so that a retry would
-    /// fail again.
+    /// Returns `true` if the server has responded with a permanent error, so that the same request
+    /// would fail again.
     pub(super) fn is_final(&self) -> bool {
         // The codes of temporary errors: the server is out of memory or busy, or other servers of
         // the cluster are not ready.
@@ -62,8 +62,8 @@ impl Connection {
         Self { client, timeout, current: Arc::default() }
     }
 
-    /// Sends a request. If it turns out that the connection was lost, reconnects and sends the
-    /// request once more. Therefore the request must be idempotent.
+    /// Sends a request, which the function `ask` builds. If the connection turns out to be lost,
+    /// reconnects and sends the request once more. The request must therefore be idempotent.
     pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
     where
         F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// Drops the connection `used`, so that the next request establishes a new connection. Does
-    /// nothing if another request has already done this.
+    /// nothing if another request has already replaced it.
     fn forget(&self, used: &Arc<ConnectionManager>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
@@ -124,8 +124,9 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns `true` if the error is a response of the server that another connection would not
-/// change.
+/// Returns `true` if the server has responded with an error that would be the same on a new
+/// connection. Returns `false` if the connection has failed, or if another server may have taken
+/// over.
 fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
         // A new connection may succeed, because another server may have taken over.

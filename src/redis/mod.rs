@@ -132,7 +132,8 @@ impl RedisServer {
         self
     }
 
-    /// Returns settings for keys with a longer prefix: the current prefix, a colon, and `name`.
+    /// Returns settings with a longer prefix of the Redis keys: the current prefix, a colon, and
+    /// `name`.
     #[cfg(feature = "config")]
     pub(crate) fn within(mut self, name: &str) -> Self {
         self.prefix = format!("{}:{name}", self.prefix).into();
@@ -209,8 +210,8 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// Converts an error about a URL from the `redis` crate. The returned error does not contain the
-/// URL, which may contain a password.
+/// Converts the error that the `redis` crate has returned for the URL `url`. The returned error
+/// does not contain the URL, which may contain a password.
 fn mistake(url: &str, error: &::redis::RedisError) -> RedisError {
     match url.split_once("://") {
         Some((scheme @ ("rediss" | "valkeys"), _)) if error.to_string().contains("TLS") => {

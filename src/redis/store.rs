@@ -49,7 +49,8 @@ static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
-    /// The prefix of all keys of this store. It includes the kind of the values, such as `state`.
+    /// The prefix of all Redis keys of this store. It ends with the kind of the values, as in
+    /// `mcp-composite:state`.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_item_bytes: usize,
@@ -58,7 +59,8 @@ pub struct RedisStore {
     pub(super) when_full: WhenFull,
 }
 
-/// How often a value can be retrieved: once, or any number of times.
+/// How often a client can retrieve a value from the store: only once, like the state of a run, or
+/// many times, like a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     Once,
@@ -166,8 +168,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Returns the [`Share`] of a caller, and its maximum size in bytes. Returns `None` if `caller`
-    /// is `None`, or if shares are not limited.
+    /// Returns the [`Share`] of a caller, and the maximum size of this share in bytes. Returns
+    /// `None` if `caller` is `None`, or if the store does not limit the shares of callers.
     fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
         let (caller, max) = caller.zip(self.max_caller_bytes)?;
         Some((Share::new(&self.connection, &self.prefix, caller), max))
@@ -252,8 +254,8 @@ impl Store for RedisStore {
     }
 }
 
-/// Returns the ID under which a value is stored: a digest of its handle. The handle cannot be
-/// computed from the digest.
+/// Returns the ID under which a value is stored in Redis, which is a digest of the value's handle.
+/// A person who sees the ID in Redis cannot compute the handle from it.
 fn id(handle: &str) -> String {
     random::hex(&digest([handle.as_bytes()]))
 }

@@ -23,8 +23,8 @@ use crate::{
 /// The largest integer that Lua scripts in Redis represent exactly. Larger amounts are clamped to
 /// this value.
 const MAX: u64 = (1 << 53) - 1;
-/// Maximum number of characters of a budget name that are stored in Redis. The stored name only
-/// serves operators who inspect the data.
+/// Maximum number of characters of a budget's name that are stored in Redis. The stored name only
+/// helps operators who inspect the data.
 const NAME: usize = 64;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| {
@@ -36,8 +36,8 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// The Redis keys and the settings of one budget balance. The balance belongs to one caller, or is
-/// shared by all callers.
+/// The balance of a budget in Redis: its keys, and the settings of the budget. Either each caller
+/// has a balance, or all callers share one.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],
@@ -45,19 +45,20 @@ pub(super) struct Account {
     /// The maximum usage that is recorded for a budget with a refill. Higher usage is clamped to
     /// this value.
     most: u64,
-    /// The amount that is added at each refill. 0 if the budget is not refilled.
+    /// The amount that each refill adds to the balance. 0 if the budget is not refilled.
     amount: u64,
     /// The interval between refills in microseconds. 0 if the budget is not refilled.
     every: u64,
     name: String,
 }
 
-/// The response to a request that reserves a part of a budget.
+/// The response of Redis to a request that reserves an amount of a budget: the amount is reserved,
+/// or the budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     Held {
-        /// Whether the request was sent twice. If it was, Redis may receive the first copy after
-        /// the second.
+        /// Whether the request may have been sent twice, because the connection was lost. If so,
+        /// Redis may still receive the first copy after it has answered the second.
         was_repeated: bool,
     },
     Over {
@@ -118,8 +119,8 @@ impl Account {
     }
 
     /// Ends a lease, and charges `actual`, the amount that the call has used. `may_arrive` is
-    /// `true` if Redis may still receive a delayed request for the lease. In this case, Redis will
-    /// reject the delayed request.
+    /// `true` if Redis may still receive a delayed request for this lease. Redis then remembers
+    /// that the lease has ended, and rejects the delayed request.
     pub(super) async fn settle(
         &self,
         at: &Connection,
@@ -145,7 +146,8 @@ impl Account {
         asked.await
     }
 
-    /// Returns the name of a lease, which consists of an ID and the reserved amount.
+    /// Returns the name of a lease. It consists of the random `id` of the lease and the reserved
+    /// amount.
     pub(super) fn lease(id: &str, amount: u64) -> String {
         format!("{id}:{}", amount.min(MAX))
     }

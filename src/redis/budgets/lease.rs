@@ -19,11 +19,12 @@ pub(super) struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The lease was requested, and the response of Redis has not been received yet.
+    /// The request for the lease was sent, or is about to be sent. Redis has not responded to it.
     Asked,
-    /// Redis holds the lease. If the request was repeated, Redis may still receive its first copy.
+    /// Redis has reserved the amount. If `was_repeated` is `true`, the request was sent twice, and
+    /// Redis may still receive its first copy.
     Held { was_repeated: bool },
-    /// The lease has ended: it was settled, or Redis has rejected the request for it.
+    /// The lease has ended: it was settled, or Redis has refused to reserve the amount.
     Ended,
 }
 

@@ -28,7 +28,8 @@ use crate::{
     random,
 };
 
-/// The default duration of a lease.
+/// The default duration of a lease. After this time, Redis releases the amount that is reserved for
+/// a call, even if the call has not ended.
 const LEASE: Duration = Duration::from_secs(10 * 60);
 /// The number of random bytes in the ID of a lease.
 const ID: usize = 16;
@@ -154,9 +155,9 @@ impl RedisBudgets {
         }
     }
 
-    /// Logs when the Redis server becomes unavailable, and when it is available again. `away` is
-    /// the error of the current call. Calls that find the server in the same state as before log
-    /// nothing.
+    /// Logs a warning when the Redis server becomes unavailable, and a message when it is available
+    /// again. `away` is the error of the current request, or `None` if the request has succeeded.
+    /// Logs nothing if the previous request had the same outcome.
     fn note(&self, away: Option<&Away>) {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {

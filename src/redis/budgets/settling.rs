@@ -34,15 +34,16 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// this duration to the current time would overflow.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A request that ends a lease and charges the amount that was actually used.
+/// A request to Redis that ends a lease, and charges the amount that the call has actually used.
 pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether Redis may not hold the lease. This is unknown if the request for the lease got no
-    /// response.
+    /// Whether it is unknown if Redis holds the lease. `true` if Redis has not responded to the
+    /// request for the lease.
     pub(super) is_unsure: bool,
-    /// Whether Redis may still receive a delayed copy of the request for the lease.
+    /// Whether Redis may still receive a delayed copy of the request for the lease, and must reject
+    /// it.
     pub(super) may_arrive: bool,
 }
 
@@ -61,7 +62,7 @@ struct Worker {
     tasks: JoinSet<()>,
 }
 
-/// A pending settlement: it is in the queue, or Redis has not confirmed it yet.
+/// A settlement that is in the queue, or that was sent to Redis and not confirmed yet.
 struct Waiting {
     settlement: Settlement,
     until: Instant,
@@ -115,7 +116,8 @@ impl Settling {
         }
     }
 
-    /// Waits until no settlement is pending.
+    /// Waits until Redis has confirmed each pending settlement, or the background task has given it
+    /// up.
     pub(super) async fn flush(&self) {
         // Waiting cannot fail, because the sender is in `self`.
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
