@@ -32,15 +32,15 @@ use crate::{
     message::{MAX_JSON_DEPTH, Refusal, Violation, content_size, is_deeper},
 };
 
-/// Maximum number of steps for the arguments of one tool call. They cover a first validation, the
-/// coercion, and a second validation. A step takes about ten nanoseconds.
+/// Maximum number of steps for validating the arguments of one tool call, coercing them, and
+/// validating them again. A step takes about ten nanoseconds.
 const MAX_VALIDATION_STEPS: usize = 1_500_000;
-/// Maximum number of steps of a validation that is repeated to collect all violations. It is lower
-/// than the limit for other validations, because collecting violations needs memory for each of
-/// them.
+/// If arguments are invalid, the validator runs again to collect all violations. This is the
+/// maximum number of steps of the second run. It is lower than [`MAX_VALIDATION_STEPS`], because
+/// each violation needs memory.
 const MAX_STEPS_TOLD: usize = 64_000;
-/// Maximum number of argument bytes that the validator may copy to collect all violations. It
-/// copies a value for each violation within an `anyOf` or `oneOf`.
+/// Maximum number of bytes that the validator may copy to collect all violations in the arguments
+/// of one call. It copies a value for each violation within an `anyOf` or `oneOf`.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum number of violations that are reported for one tool call.
 const MAX_VIOLATIONS: usize = 64;
@@ -57,13 +57,13 @@ pub(crate) struct InputSchema {
     compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
-/// A compiled schema, with all data for computing how many steps a validation takes.
+/// A compiled schema, with the data for computing how many steps the validation of a value takes.
 #[derive(Debug)]
 struct Compiled {
     validator: Validator,
     steps: Steps,
-    /// Whether the schema contains `anyOf` or `oneOf`. If so, collecting all violations is
-    /// expensive.
+    /// Whether the schema contains `anyOf` or `oneOf`. If it does, the validator copies values when
+    /// it collects all violations.
     has_alternatives: bool,
 }
 
@@ -72,17 +72,19 @@ struct Compiled {
 enum Verdict {
     Valid,
     Invalid {
-        /// The number of steps that the validation took.
+        /// The number of steps that the validation has taken. One step takes about ten nanoseconds.
         steps: usize,
     },
     /// The arguments were not validated, because the validation would take too many steps.
     TooLong,
 }
 
-/// The error for a schema that cannot be used for validation.
+/// The result of compiling a schema that cannot be used for validation. Arguments are then not
+/// validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unchecked {
     /// Whether the schema cannot be used for coercion either, because coercion would take too long.
+    /// Arguments are then left unchanged.
     untouched: bool,
 }
 
@@ -286,12 +288,12 @@ fn has_alternatives(schema: &Value) -> bool {
     }
 }
 
-/// Creates the refusal of a tool call because of invalid arguments.
+/// Creates the refusal of a call of `tool` whose arguments are invalid.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }
 
-/// Creates a violation without a path. It concerns the arguments as a whole.
+/// Creates a violation with an empty path, which concerns the arguments as a whole.
 const fn whole(message: String) -> Violation {
     Violation { path: String::new(), message }
 }
@@ -303,8 +305,8 @@ fn too_long() -> Violation {
     ))
 }
 
-/// Converts an error of the validator to violations. If the error concerns several arguments, there
-/// is one violation for each.
+/// Converts an error of the validator to violations. If the error concerns several arguments,
+/// returns one violation for each.
 ///
 /// Violations contain argument names only in their paths, so that an outer layer can translate a
 /// renamed argument for its client. They never contain argument values, so that these values do not
@@ -340,8 +342,8 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
     }
 }
 
-/// Returns the message of a violation. The message contains neither the invalid value nor argument
-/// names.
+/// Returns the message of a violation. `what` is the subject of the message, such as `the value`.
+/// The message contains neither the invalid value nor argument names.
 fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
@@ -375,15 +377,15 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     }
 }
 
-/// Returns `true` if the `false` schema at `path` forbids members of an object, because it is the
-/// value of `additionalProperties` or `propertyNames`.
+/// Returns `true` if `path` is the location of a `false` schema that forbids members of an object,
+/// because it is the value of `additionalProperties` or `propertyNames`.
 fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
     keyword("/additionalProperties") || keyword("/propertyNames")
 }
 
-/// Returns `true` if a value contains a float such as `5.0`, which has no fraction.
+/// Returns `true` if a value is or contains a float without a fraction, such as `5.0`.
 fn has_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_whole_float(number),
@@ -393,8 +395,8 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Returns `true` if a value in a schema is neither an array nor an object. It then contains no
-/// argument names.
+/// Returns `true` if a value in a schema is neither an array nor an object, so that an error
+/// message can quote it without disclosing argument names.
 const fn is_plain(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }

@@ -16,11 +16,11 @@ use self::shape::{Shapes, Wish};
 use super::json_type::JsonType;
 use crate::expr::PathSegment;
 
-/// Maximum number of visits to subschemas during the coercion of one value. Without the limit, a
-/// schema that refers to itself could require an exponential number of visits.
+/// Maximum number of visits to subschemas during the coercion of the arguments of one call. Without
+/// the limit, a schema that refers to itself could require an exponential number of visits.
 const MAX_VISITS: usize = 200_000;
-/// The number of validation steps that take as long as one visit to a subschema. Used to convert
-/// between the two units.
+/// The number of validation steps that take as long as one visit to a subschema during coercion.
+/// Used to convert a limit on steps to a limit on visits.
 const STEPS_PER_VISIT: usize = 5;
 
 /// Converts invalid strings to the types that the schema declares, and invalid numbers and Booleans
@@ -43,26 +43,29 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
     is_changed
 }
 
-/// How well a value matches a schema, from the worst to the best match.
+/// How well a value matches a schema. The variants are in order from the worst to the best match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The value does not match the schema, and no edits can make it match.
+    /// The value does not match the schema, and coercion finds no conversions that would make it
+    /// match.
     Never,
-    /// The value matches the schema after the edits are applied.
+    /// The value does not match the schema, but it will match after the collected edits are
+    /// applied.
     Edited,
     Already,
 }
 
-/// The coercion of one value. It collects edits, and applies them at the end, because it may try
-/// several branches of a schema for the same value.
+/// The state of coercing one value. The edits are collected first and applied at the end, because
+/// several branches of a schema may have to be tried for the same value.
 struct Coercion<'s> {
     shapes: Shapes<'s>,
-    /// The path of the value's part that is currently being coerced.
+    /// The path of the member or element that is currently being coerced. Empty for the whole
+    /// value.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
 }
 
-/// A replacement for a part of a value: the path of the part, and the new value of the part.
+/// A replacement of a part of the coerced value: the path of the part, and its new value.
 type Edit = (Vec<PathSegment>, Value);
 
 fn apply(edits: Vec<Edit>, value: &mut Value) {
@@ -80,8 +83,8 @@ fn apply(edits: Vec<Edit>, value: &mut Value) {
 // === impl Coercion ===
 
 impl<'s> Coercion<'s> {
-    /// Matches a value with all schemas in `rules`. Collects the edits after which the value
-    /// matches.
+    /// Tries to make a value match all schemas in `rules`, and collects the necessary edits.
+    /// Returns how well the value matches.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         if !self.shapes.walk.enter(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
@@ -124,8 +127,8 @@ impl<'s> Coercion<'s> {
         fit
     }
 
-    /// Returns `true` if edits could make the value match a branch of an `anyOf` or `oneOf`.
-    /// Discards the edits.
+    /// Returns `true` if edits could make the value match the subschema `branch` of an `anyOf` or
+    /// `oneOf`. Leaves the collected edits unchanged.
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
@@ -229,15 +232,16 @@ impl<'s> Coercion<'s> {
         Fit::Never
     }
 
-    /// Adds an edit that replaces the current part with `new`. Does nothing if too few visits are
-    /// left for copying the path.
+    /// Adds an edit that replaces the value at the current path with `new`. Does nothing if too few
+    /// visits are left for copying the path.
     fn edit(&mut self, new: Value) {
         if self.shapes.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));
         }
     }
 
-    /// Coerces an array or object that was parsed from a string.
+    /// Coerces the parts of a converted value, if it is an array or object. Returns how well the
+    /// value then matches the schemas in `rules`.
     fn coerced(&mut self, rules: &[&'s JsonObject], value: &mut Value, depth: usize) -> Fit {
         if self.fits_all(rules, value, depth) {
             return Fit::Already;
@@ -254,8 +258,8 @@ impl<'s> Coercion<'s> {
     }
 }
 
-/// Returns `true` if the value is an array or object, and this is the only type that the schemas
-/// declare.
+/// Returns `true` if the value is an array or object, and the schemas in `rules` declare no other
+/// type.
 fn is_declared(rules: &[&JsonObject], value: &Value) -> bool {
     let kind = match value {
         Value::Array(_) => "array",

@@ -21,31 +21,36 @@ use crate::{
     suggest,
 };
 
-/// Maximum number of values in the arguments that are inspected.
+/// When the arguments of a step are checked before a run, the maximum number of values in the
+/// arguments that are compared with the schema.
 const MAX_INSPECTED_PARTS: usize = 10_000;
-/// Maximum number of steps for validating those parts of the arguments that are known.
+/// When the arguments of a step are checked before a run, the maximum number of validation steps.
+/// If the validation would take more steps, it is skipped.
 const MAX_FIT_STEPS: usize = 16_000;
-/// Maximum number of properties in a schema that are compared with a misspelled name.
+/// Maximum number of property names of a schema among which a suggestion for a misspelled name is
+/// searched.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords with which the validity of one part of a value can depend on other parts. References
-/// have this effect too, and so do keywords such as `anyOf`, whose schemas apply to the whole
-/// value.
+/// Keywords with which the validity of one part of a value can depend on other parts. The list
+/// omits references and keywords such as `anyOf`, which have this effect too and are checked
+/// separately.
 const COMPOUND: [&str; 3] = ["contains", "unevaluatedItems", "unevaluatedProperties"];
 /// Keywords that do not restrict values. If a schema contains only these keywords, including
 /// `$ref`, it is equivalent to the target of its `$ref`.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
 
-/// A part of the arguments that does not match the input schema of the tool.
+/// A mistake in the arguments of a step: a part that does not match the input schema of the called
+/// tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// The path of the invalid part, in the arguments as the step defines them.
+    /// The path of the invalid part within the arguments of the step. Empty if the arguments as a
+    /// whole are invalid.
     pub(crate) path: Vec<PathSegment>,
     pub(crate) message: String,
 }
 
-/// Returns the parts of the arguments that do not match a schema, regardless of the values that are
-/// still unknown.
+/// Returns the parts of a step's arguments that cannot match the tool's input schema. Ignores parts
+/// whose values are only known during the run.
 ///
 /// Also reports members that the schema does not declare, even if the schema allows additional
 /// members. Such a member is most likely a typo that the tool would ignore.
@@ -62,13 +67,13 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
     survey.reported
 }
 
-/// The state of comparing the arguments of a step with a schema.
+/// The state of comparing the arguments of a step with the input schema of a tool.
 struct Survey<'s> {
     walk: Walk<'s>,
-    /// The path of the part that is being compared.
+    /// The path of the part of the arguments that is currently compared with the schema.
     path: Vec<PathSegment>,
-    /// JSON Pointers of the parts that can be validated already: their values are completely known,
-    /// and their validity does not depend on other parts.
+    /// The JSON Pointers of the parts that can be validated before the run, because their values
+    /// are completely known and their validity does not depend on other parts.
     known: HashSet<String>,
     reported: Vec<Misfit>,
 }
@@ -103,8 +108,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Compares the member names in a value that is completely known with the schema, to find
-    /// typos. Other errors are found by the validation that follows.
+    /// Reports probable typos in the member names of a value that is completely known before the
+    /// run. Other errors in the value are reported by [`validate`](Self::validate).
     fn check_known(&mut self, schema: &'s JsonObject, value: &Value) {
         if !self.walk.enter(self.path.len()) {
             return;
@@ -155,8 +160,9 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Follows the `$ref` of a schema repeatedly, and returns the last target. Stops at a schema
-    /// that has other keywords that restrict values in addition to the `$ref`.
+    /// Follows the `$ref` of a schema to its target, and then the `$ref` of the target, and so on.
+    /// Returns the last target. Stops at a schema that restricts values with other keywords next to
+    /// `$ref`.
     fn without_references(&self, schema: &'s JsonObject) -> &'s JsonObject {
         let is_silent = |schema: &JsonObject| schema.keys().all(|key| SILENT.contains(&&**key));
         let mut schema = schema;
@@ -189,8 +195,8 @@ impl<'s> Survey<'s> {
         expected
     }
 
-    /// Reports members that the schema requires, but the object does not have. Also reports members
-    /// that the schema does not declare.
+    /// Compares the member names of an object with a schema. Reports names that the schema requires
+    /// and the object does not have, and names that the schema does not declare.
     fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
         // In drafts up to 7, other keywords next to a `$ref` are ignored.
         if schema.contains_key("$ref") {
@@ -217,8 +223,8 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Validates the known parts of the arguments. Reports only errors in parts whose values are
-    /// completely known.
+    /// Validates the arguments with the parts that are known before the run. Reports only errors in
+    /// parts whose values are completely known.
     fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_JSON_DEPTH) else { return };
         if self.known.is_empty() || is_deeper(&value, MAX_JSON_DEPTH) {
@@ -272,9 +278,9 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Reports a message about the current part. Does nothing if a message about this part that
-    /// begins with the same words was already reported, because the validator reports some errors
-    /// twice, the second time with fewer words.
+    /// Reports a mistake at the current path. Does nothing if a mistake was already reported at
+    /// this path whose message starts with `message`, because the validator reports some errors
+    /// twice, the second time with a shorter message.
     fn report(&mut self, message: String) {
         let is_reported = |reported: &Misfit| {
             reported.path == self.path && reported.message.starts_with(&message)
@@ -292,13 +298,15 @@ fn is_compound(keyword: &str) -> bool {
     keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))
 }
 
-/// Returns `true` if the schema has subschemas for members that are not in its `properties`.
+/// Returns `true` if the schema contains a subschema for members that are not listed in its
+/// `properties`.
 fn is_open(schema: &JsonObject) -> bool {
     schema.contains_key("patternProperties")
         || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
 }
 
-/// Returns `true` if the schema allows values of the type `kind`.
+/// Returns `true` if the keyword `type` of the schema allows values of the type `kind`, such as
+/// `object`. Also returns `true` if the schema has no `type`, or if it contains a `$ref`.
 fn is_expected(schema: &JsonObject, kind: &str) -> bool {
     match schema.get("type") {
         // In drafts up to 7, other keywords next to a `$ref` are ignored.
@@ -317,7 +325,7 @@ fn not_in_schema(name: &str) -> String {
     format!("the tool's schema has no `{name}`")
 }
 
-/// Joins type names into a phrase for an error message, such as `an integer or null`.
+/// Joins the names of JSON types to a phrase for an error message, such as `an integer or null`.
 fn in_words(kinds: &[&str]) -> String {
     let mut words: Vec<_> = kinds
         .iter()
@@ -331,9 +339,9 @@ fn in_words(kinds: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// Returns a value with the known parts of the arguments. Unknown members are omitted, and unknown
-/// elements become `null`. Returns `None` if no part is known, or if the arguments are nested too
-/// deeply.
+/// Returns the arguments without the values that are unknown before the run, and without values
+/// that are nested more than `levels` deep. Such members are omitted, and such elements become
+/// `null`. Returns `None` if the whole value is unknown.
 fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;
     match arguments {
@@ -358,7 +366,7 @@ fn pointer(path: &[PathSegment]) -> String {
     })
 }
 
-/// Converts a JSON Pointer to a path. The pointer refers to a part of `value`.
+/// Converts the JSON Pointer of a part of `value` to a path.
 fn segments(pointer: &str, mut value: &Value) -> Vec<PathSegment> {
     let mut segments = Vec::new();
     for part in pointer.split('/').skip(1) {

@@ -75,9 +75,9 @@ impl JsonType {
         }
     }
 
-    /// Converts a value of another type to this type. Returns `None` if the conversion is not
-    /// possible, or not unambiguous. For example, a string that contains a JSON number can be
-    /// converted to a number, and a float without a fraction to an integer.
+    /// Converts a value of another type to this type, for example the string `"42"` to an integer,
+    /// or the float `42.0` to an integer. Returns `None` if the value cannot be converted
+    /// unambiguously.
     pub(crate) fn convert(self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Integer, Value::Number(number)) => to_integer(number).map(Value::Number),
@@ -98,7 +98,7 @@ impl JsonType {
     }
 
     /// Returns `value` unchanged if it already has this type. Otherwise, [converts](Self::convert)
-    /// the value.
+    /// the value to this type. Returns `None` if this is not possible.
     pub(crate) fn coerce(self, value: Value) -> Option<Value> {
         if self.includes(&value) { Some(value) } else { self.convert(&value) }
     }

@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 /// Keywords whose values are data instead of schemas. A `$ref` within such a value is not a
 /// reference.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
-/// Keywords whose values are objects that map names to schemas.
+/// Keywords whose values are objects that map names to schemas, such as `properties`.
 const MAPS: [&str; 6] =
     ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 /// Keywords that refer to another schema.
 pub(crate) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A subschema, with the keyword that contains it, and the part of a JSON value to which it
-/// applies.
+/// A subschema of a schema. Contains the keyword in whose value the subschema was found, and the
+/// part of a JSON value to which the subschema applies.
 pub(crate) struct Subschema<'s> {
     pub(crate) keyword: &'s str,
     pub(crate) applies_to: AppliesTo<'s>,
@@ -28,27 +28,28 @@ pub(crate) enum AppliesTo<'s> {
     Whole,
     /// The object member with this name.
     Member(&'s str),
-    /// Some or all members of an object.
+    /// Some or all members of an object, as with `additionalProperties`.
     Members,
-    /// The names of all members of an object.
+    /// The names of all members of an object, as with `propertyNames`.
     Names,
     /// The array element at this index.
     Element(usize),
-    /// Some or all elements of an array.
+    /// Some or all elements of an array, as with `contains`.
     Elements,
-    /// The decoded content of a string.
+    /// The decoded content of a string, as with `contentSchema`.
     Content,
 }
 
-/// The location of a subschema within the value of a keyword.
+/// Where a subschema is located within the value of a keyword.
 #[derive(Clone, Copy)]
 enum Place<'s> {
-    /// The value of the keyword is the subschema.
+    /// The whole value of the keyword is the subschema, as with `not`.
     Single,
-    /// The value of the keyword is an object that maps names to subschemas. Contains the name of
-    /// this subschema.
+    /// The value of the keyword is an object that maps names to subschemas, as with `properties`.
+    /// Contains the name of this subschema.
     Named(&'s str),
-    /// The value of the keyword is an array of subschemas. Contains the index of this subschema.
+    /// The value of the keyword is an array of subschemas, as with `allOf`. Contains the index of
+    /// this subschema.
     Listed(usize),
 }
 
@@ -92,7 +93,7 @@ pub(crate) fn values<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item 
     schemas(keyword, value).filter(|_| !is_data(keyword)).map(|(_, schema)| schema)
 }
 
-/// Copies the value of a keyword. Each schema in the value is replaced by the result of `replace`.
+/// Copies the value of a keyword, and replaces each schema in it with the result of `replace`.
 ///
 /// # Errors
 ///

@@ -10,9 +10,10 @@ use jsonschema::{Keyword, ValidationError, paths::Location};
 use rmcp::model::JsonObject;
 use serde_json::{Number, Value};
 
-/// Implements the keyword `uniqueItems` in place of the validator's own implementation.
+/// An implementation of the keyword `uniqueItems` that replaces the one of the `jsonschema` crate.
 pub(super) struct UniqueItems {
-    /// Whether duplicates are forbidden: the value of `uniqueItems` in the schema is `true`.
+    /// Whether the value of `uniqueItems` in the schema is `true`. If it is not, every array is
+    /// valid.
     is_wanted: bool,
 }
 

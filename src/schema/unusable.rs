@@ -2,19 +2,19 @@
 
 use std::fmt::{self, Write as _};
 
-/// Maximum number of characters in a message that may quote the schema. Longer messages are
+/// Maximum length in characters of an error message that may quote the schema. Longer messages are
 /// truncated.
 pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 
-/// The reason why a schema cannot be used for validation.
+/// An error that describes why a schema cannot be used for validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
     /// The JSON Pointer to the invalid part of the schema. Empty if the whole schema cannot be
     /// used.
     pub(super) path: String,
     pub(super) reason: String,
-    /// Whether the schema is valid, but validating or coercing arguments with it would take too
-    /// long.
+    /// Whether the schema is valid, but would make the validation or coercion of arguments too
+    /// slow.
     pub(super) too_long: bool,
 }
 

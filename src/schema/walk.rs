@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::refs;
 
-/// Maximum depth of a walk. Also the maximum number of schemas that are collected for the same
-/// value.
+/// Maximum depth of a walk through a schema. Also the maximum number of schemas that are collected
+/// for the same value.
 const MAX_WALK_DEPTH: usize = 256;
 
-/// A walk through a schema, in which the number of visits to subschemas is limited. Without the
+/// A walk through a schema and its subschemas, with a limit on the number of visits. Without the
 /// limit, a schema that refers to itself could require an exponential number of visits.
 pub(crate) struct Walk<'s> {
     root: &'s JsonObject,
@@ -21,8 +21,7 @@ pub(crate) struct Walk<'s> {
     left: usize,
 }
 
-/// The drafts of JSON Schema. Drafts with the same rules for references and for `items` are in one
-/// group.
+/// A group of JSON Schema drafts that have the same rules for references and for `items`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     /// All drafts up to 7. If a schema contains a `$ref`, these drafts ignore its other keywords.
@@ -59,13 +58,13 @@ impl<'s> Walk<'s> {
         self.left == 0
     }
 
-    /// Subtracts one visit from the visits that are left. Returns `false` if the walk must stop,
-    /// because no visits are left, or because `depth` has reached its maximum.
+    /// Counts a visit to a subschema at the given depth. Returns `false` if the walk must not enter
+    /// the subschema, because no visits are left or because the depth has reached its maximum.
     pub(crate) const fn enter(&mut self, depth: usize) -> bool {
         self.take(1) && depth < MAX_WALK_DEPTH
     }
 
-    /// Subtracts `visits` from the visits that are left. Returns `false` if this leaves no visits.
+    /// Counts `visits` visits. Returns `false` if no visits are left after that.
     pub(crate) const fn take(&mut self, visits: usize) -> bool {
         self.left = self.left.saturating_sub(visits);
         self.left > 0
@@ -77,8 +76,8 @@ impl<'s> Walk<'s> {
         refs::target(self.root, schema)
     }
 
-    /// Returns `true` if only the `$ref` of a subschema counts: the subschema contains a `$ref`,
-    /// and the draft ignores its other keywords, as drafts up to 7 do.
+    /// Returns `true` if the `$ref` of a subschema replaces its other keywords. This is the case if
+    /// the subschema contains a `$ref`, and the draft is 7 or earlier.
     pub(crate) fn replaces(&self, schema: &JsonObject) -> bool {
         self.dialect == Dialect::Draft7 && schema.contains_key("$ref")
     }
@@ -90,8 +89,8 @@ impl<'s> Walk<'s> {
             && !ptr::eq(self.root, schema)
     }
 
-    /// Adds a subschema to `schemas`, and also all subschemas that always apply to the same value,
-    /// such as those in its `allOf`. Subschemas that are already in `schemas` are skipped.
+    /// Appends to `schemas` a subschema, and all subschemas that must match the same value, such as
+    /// those in its `allOf`. Skips subschemas that are already in `schemas`.
     pub(crate) fn collect(&mut self, schema: &'s JsonObject, schemas: &mut Vec<&'s JsonObject>) {
         let schema = match self.dialect {
             Dialect::Draft7 => refs::resolve(self.root, schema),
@@ -112,8 +111,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the subschema that applies to the member `name`. Returns `None` if there is none. If
-    /// the schema contains `patternProperties`, only `properties` is searched.
+    /// Returns the subschema that applies to the object member `name`. Returns `None` if there is
+    /// none. If the schema contains `patternProperties`, only `properties` is searched.
     pub(crate) fn member(&self, schema: &'s JsonObject, name: &str) -> Option<&'s Value> {
         let named = schema.get("properties").and_then(|named| named.get(name));
         named.or_else(|| match schema.get("patternProperties") {

@@ -11,22 +11,24 @@ use crate::{
     schema::{json_type::JsonType, walk::Walk},
 };
 
-/// The number of string bytes that can be compared or copied in the time of one visit to a
-/// subschema.
+/// The number of bytes of a string that can be compared or copied in the time of one visit to a
+/// subschema. Used to count string operations as visits.
 const BYTES_PER_VISIT: usize = 64;
-/// The number of string bytes that can be parsed in the time of one visit to a subschema.
+/// The number of bytes of a string that can be parsed as JSON in the time of one visit to a
+/// subschema. Used to count parsing as visits.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// Compares the shapes of values with a schema. The number of visits to subschemas is limited, so
-/// that the comparison takes a limited time.
+/// Checks whether a value has the shape that a schema requires: its type, its allowed values, its
+/// members, and the shapes of its parts. The number of visits to subschemas is limited, so that the
+/// check takes a limited time.
 ///
-/// A valid value always has the required shape. If no visits are left, all values are assumed to
-/// have the required shape, so that they stay unchanged.
+/// A value that the schema accepts always has the required shape. If no visits are left, every
+/// value is assumed to have the required shape, so that coercion leaves it unchanged.
 pub(super) struct Shapes<'s> {
     pub(super) walk: Walk<'s>,
 }
 
-/// A conversion that a schema suggests for an invalid value.
+/// A conversion that could make an invalid value match a schema.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
     Type(JsonType),
@@ -35,8 +37,8 @@ pub(super) enum Wish<'s> {
     Value(&'s Value),
 }
 
-/// Iterates over the `anyOf` list and the `oneOf` list of a schema, if they exist. Each list
-/// contains the branches.
+/// Iterates over the values of the keywords `anyOf` and `oneOf` in a schema. Each value is a list
+/// of subschemas. Skips missing keywords.
 pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
     ["anyOf", "oneOf"].into_iter().filter_map(|keyword| rule.get(keyword)?.as_array())
 }
@@ -48,9 +50,8 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Charges the cost of looking up each member or element of `value` in `rules` schemas. The
-    /// cost is subtracted from the visits that are left. Returns `false` if too few visits are
-    /// left.
+    /// Subtracts from the visits that are left the cost of looking up each member or element of
+    /// `value` in `rules` schemas. Returns `false` if too few visits are left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.walk.is_exhausted() => return false,
@@ -62,8 +63,8 @@ impl<'s> Shapes<'s> {
         self.walk.take(rules.saturating_mul(parts))
     }
 
-    /// Charges the cost of converting a value as `wish` suggests. The cost is subtracted from the
-    /// visits that are left. Returns `false` if too few visits are left.
+    /// Subtracts from the visits that are left the cost of converting `value` as `wish` describes.
+    /// Returns `false` if too few visits are left.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Type(_)) => {
@@ -73,8 +74,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Charges the cost of copying the path of a value. The cost is subtracted from the visits that
-    /// are left. Returns `false` if too few visits are left.
+    /// Subtracts from the visits that are left the cost of copying a path in the arguments. Returns
+    /// `false` if too few visits are left.
     pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
         let of_segment = |segment: &PathSegment| match segment {
             PathSegment::Key(name) => of_name(name),
@@ -83,8 +84,8 @@ impl<'s> Shapes<'s> {
         self.walk.take(path.iter().map(of_segment).sum())
     }
 
-    /// Returns `true` if a value has the shape that a schema requires, including the shapes of all
-    /// parts of the value.
+    /// Returns `true` if a value has the shape that a schema requires: its type, its allowed
+    /// values, its members, and the shapes of all its parts.
     pub(super) fn fits(&mut self, schema: &'s Value, value: &Value, depth: usize) -> bool {
         match schema {
             Value::Object(rule) => self.fits_rule(rule, value, depth),
@@ -129,8 +130,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Returns `true` if a value itself has the shape that a schema requires. Ignores subschemas,
-    /// and does not check the shapes of the value's parts.
+    /// Returns `true` if a value has the type, the allowed values and the members that a schema
+    /// requires. Ignores subschemas, so it does not check the members and elements themselves.
     pub(super) fn is_shape(&mut self, rule: &JsonObject, value: &Value) -> bool {
         if let Some(names) = rule.get("type")
             && !self.is_of_type(names, value)
@@ -184,8 +185,8 @@ impl<'s> Shapes<'s> {
         members.keys().all(|key| named.is_some_and(|named| named.contains_key(key)))
     }
 
-    /// Returns `true` if two values are equal according to JSON Schema, where `1` equals `1.0`. If
-    /// too few visits are left for the comparison, returns `true` as well.
+    /// Returns `true` if two values are equal according to JSON Schema, where `1` equals `1.0`.
+    /// Also returns `true` if too few visits are left for the comparison.
     fn is_same(&mut self, one: &Value, other: &Value) -> bool {
         if !self.walk.take(1) {
             return true;

@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::pattern::{BYTES_PER_STEP, Pattern};
 
-/// The cost of checking the `format` of a string, in steps for every [`BYTES_PER_STEP`] bytes.
+/// The cost of checking the `format` of a string, in validation steps for every [`BYTES_PER_STEP`]
+/// bytes of the string.
 const FORMAT: usize = 32;
 /// The cost of decoding a string for the keywords `contentEncoding` and `contentMediaType`, in
-/// steps for every [`BYTES_PER_STEP`] bytes.
+/// validation steps for every [`BYTES_PER_STEP`] bytes of the string.
 const CONTENT: usize = 128;
 /// The cost in steps of looking up an object member by its name.
 const LOOKUP: usize = 3;
@@ -24,40 +25,44 @@ const DIVISION: usize = 12;
 /// The cost in steps of a division for the keyword `multipleOf`, if the quotient has hundreds of
 /// digits.
 const LONG_DIVISION: usize = 300;
-/// The cost in steps of storing an array element, so that other elements can be compared with it.
+/// The cost in steps of adding an array element to the set in which the keyword `uniqueItems`
+/// searches for duplicates.
 const UNIQUE: usize = 16;
 
-/// The object of a validation: the value or the member name to which a subschema is applied.
+/// The instance, in the sense of JSON Schema, to which the validator applies a subschema: a value,
+/// or the name of an object member.
 #[derive(Clone, Copy)]
 pub(super) enum Instance<'v> {
     Value(&'v Value),
-    /// The name of an object member. The validator copies the name into a string value before it
-    /// applies the subschema.
+    /// The name of an object member, to which `propertyNames` applies. The validator copies the
+    /// name into a string value before it applies the subschema.
     Name(&'v str),
 }
 
-/// The cost in steps of applying the keywords of one subschema to a value. Does not include the
-/// cost of nested subschemas.
+/// The time, in steps of about ten nanoseconds, that the keywords of one subschema add to the
+/// validation of a value. Does not include the time for nested subschemas.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// The cost of keywords that apply to values of all types, such as `enum`.
+    /// The cost for a value of any type, because of keywords such as `enum`.
     value: usize,
-    /// The cost of reading a string, for keywords that search, measure or compare strings.
+    /// The cost for a string, because of keywords such as `pattern` and `maxLength`.
     text: Reading,
-    /// The cost of looking up members of an object, for keywords that contain names of members.
+    /// The cost for an object, because of keywords that look up its members, such as `required`.
     lookups: usize,
-    /// The cost of reading the names of members, for keywords that search or compare the names.
+    /// The cost for the name of each object member, because of keywords that read the names, such
+    /// as `patternProperties`.
     names: Reading,
-    /// The cost of comparing or dividing a number.
+    /// The cost for a number, because of keywords such as `minimum` and `multipleOf`.
     number: usize,
-    /// The additional cost of dividing numbers that are very large or very close to zero.
+    /// The additional cost for a number that is very large or very close to zero, because of the
+    /// keyword `multipleOf`.
     long_number: usize,
-    /// Whether the keyword `uniqueItems` requires comparing the elements of an array with each
-    /// other.
+    /// Whether the subschema contains `uniqueItems: true`. The cost for an array then depends on
+    /// the size of its elements.
     is_unique: bool,
 }
 
-/// The cost in steps of reading a string. It depends on the length of the string.
+/// The time in steps that it takes to read a string, depending on the length of the string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     /// The cost for each string, regardless of its length.
@@ -127,7 +132,7 @@ impl Cost {
         cost
     }
 
-    /// Subtracts from `left` the steps that it takes to apply the keywords to a value. Returns
+    /// Subtracts from `left` the steps that it takes to apply the keywords to `instance`. Returns
     /// `None` if too few steps are left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
@@ -182,7 +187,8 @@ impl Reading {
     }
 }
 
-/// Returns the ratio of the lookup time in this object to the lookup time in a small object.
+/// Returns the factor by which looking up a member in this object takes longer than in a small
+/// object.
 pub(super) fn times(members: &JsonObject) -> usize {
     1 + 4 * (1 + members.len() / 512).ilog2() as usize
 }
@@ -192,8 +198,8 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Subtracts from `left` the steps for comparing an element with the other elements of an array.
-/// Returns `None` if too few steps are left.
+/// Subtracts from `left` the steps for comparing an array element with the other elements of the
+/// array, for the keyword `uniqueItems`. Returns `None` if too few steps are left.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;
     match value {
@@ -207,7 +213,8 @@ fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     }
 }
 
-/// Returns the number of steps for comparing a value with another value of the same size.
+/// Returns the number of steps that it takes to compare `value` with an equal value, for the
+/// keywords `enum` and `const`.
 fn size(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len() / BYTES_PER_STEP,
@@ -227,7 +234,8 @@ const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
 }
 
-/// Returns `true` if a number is so large, or so close to zero, that dividing it is slow.
+/// Returns `true` if a number is so large, or so close to zero, that checking `multipleOf` with it
+/// is slow.
 fn is_extreme(number: f64) -> bool {
     let magnitude = number.abs();
     magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)
@@ -237,8 +245,8 @@ fn is_text(value: &Value) -> bool {
     value.is_string() || value.is_null()
 }
 
-/// Iterates over the members of an object that is the value of the keyword `keyword`. The iterator
-/// is empty if the keyword is missing, or if its value is not an object.
+/// Iterates over the members of the object that is the value of the keyword `keyword` in a schema.
+/// The iterator is empty if the keyword is missing, or if its value is not an object.
 pub(super) fn members<'s>(
     schema: &'s JsonObject,
     keyword: &str,

@@ -6,56 +6,61 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Class, Hir, HirKind, LookSet};
 
-/// The number of string bytes that can be compared within one step, which is about ten nanoseconds.
+/// The number of bytes of a string that can be compared within one validation step, which takes
+/// about ten nanoseconds.
 pub(super) const BYTES_PER_STEP: usize = 64;
-/// Maximum size in bytes of a one-pass DFA. Searches with an anchored expression are considered
-/// cheap if its one-pass DFA is not larger.
+/// An anchored regular expression is considered cheap if its one-pass DFA has at most this size in
+/// bytes.
 const MAX_ONE_PASS_BYTES: usize = 128 * 1024;
-/// Maximum size in bytes of a dense DFA. Searches with an expression are considered cheap if its
-/// dense DFA is not larger.
+/// A regular expression is considered cheap if its dense DFA has at most this size in bytes.
 const MAX_DFA_BYTES: usize = 8 * 1024;
-/// Maximum number of [positions](positions) in an expression for which a dense DFA is built.
+/// Maximum number of [positions](positions) in a regular expression for which a dense DFA is built,
+/// to find out whether the expression is cheap.
 const MAX_DFA_POSITIONS: usize = 64;
-/// The cost in steps of searching [`BYTES_PER_STEP`] bytes with an expression whose lazy DFA fits
-/// into its cache.
+/// The cost of a cheap regular expression: the number of validation steps that it takes to search
+/// [`BYTES_PER_STEP`] bytes of a string. An expression is cheap if its lazy DFA fits into the cache
+/// of the regex engine.
 const CHEAP: usize = 16;
-/// The cost in steps of searching [`BYTES_PER_STEP`] bytes with an expression for which the regex
-/// engine builds a DFA state or simulates an NFA for each byte.
+/// The minimum cost of other regular expressions, for which the regex engine builds a DFA state or
+/// simulates an NFA for each byte. The cost is the number of validation steps that it takes to
+/// search [`BYTES_PER_STEP`] bytes of a string.
 const COSTLY: usize = 128;
-/// The additional cost in steps of each [position](positions) of an expression. Positions cost time
-/// because a search may have to follow all of them at the same time.
+/// The cost that each [position](positions) of an expression that is not cheap adds to the search
+/// of [`BYTES_PER_STEP`] bytes, in validation steps. A search may have to follow all positions at
+/// the same time.
 const POSITION: usize = 80;
 /// The cost of a Unicode word boundary in an expression, expressed as a number of positions.
 const WORD_BOUNDARY: usize = 3;
-/// The number of transitions of a character class that cost as much as one position.
+/// The number of transitions of a character class that take as long as one [position](positions).
 const TRANSITIONS: usize = 32;
-/// The number of bytes of memory that can be cleared within one step. Before the regex engine
-/// searches a short string, it clears a bitmap with one bit for each pair of an NFA state and a
-/// byte of the string.
+/// The number of bytes of memory that can be cleared within one validation step. Before the regex
+/// engine searches a short string, it clears a bitmap with one bit for each pair of an NFA state
+/// and a byte of the string.
 const CLEARED_BYTES: usize = 128;
 
 /// The length in bytes of a character class such as `\s` after its translation to the syntax of the
 /// `regex` crate.
 const TRANSLATED_CLASS: usize = 160;
-/// The cost of parsing `\p{L}`: the number of bytes of an expression that can be translated in the
-/// same time.
+/// The time for parsing a Unicode property such as `\p{L}`, expressed as the number of bytes of an
+/// ordinary expression that can be parsed in the same time.
 const PROPERTY: usize = 150;
-/// The cost of parsing `\p{L}` in an expression that ignores case: the number of bytes of an
-/// expression that can be translated in the same time.
+/// The time for parsing a Unicode property such as `\p{L}` in an expression that ignores case,
+/// expressed as the number of bytes of an ordinary expression that can be parsed in the same time.
 const FOLDED_PROPERTY: usize = 8_000;
 
-/// A regular expression of a schema, with the cost of searching strings with it.
+/// The cost of searching strings with one regular expression of a schema.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pattern {
-    /// The cost in steps of searching [`BYTES_PER_STEP`] bytes.
+    /// The number of validation steps that it takes to search [`BYTES_PER_STEP`] bytes of a string.
     cost: usize,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles an expression to an NFA, to compute the cost of searches. Subtracts the size of the
-    /// NFA in bytes from `left`. Returns `None` if the NFA is larger than `left`.
+    /// Computes the cost of searches with a regular expression. For this purpose, compiles the
+    /// expression to an NFA, and subtracts the size of the NFA in bytes from `left`. Returns `None`
+    /// if the NFA is larger than `left`.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
         // If an expression cannot be parsed, its cost is zero, because the validator does not
         // compile it.
@@ -74,14 +79,15 @@ impl Pattern {
         Some(Self { cost: positions.saturating_add(COSTLY + cleared) })
     }
 
-    /// Returns the cost in steps of searching [`BYTES_PER_STEP`] bytes.
+    /// Returns the number of validation steps that it takes to search [`BYTES_PER_STEP`] bytes of a
+    /// string.
     pub(super) const fn cost(self) -> usize {
         self.cost
     }
 }
 
-/// Returns the cost of translating and parsing an expression. The unit is a byte: the cost is the
-/// length of an expression without character classes that takes the same time.
+/// Returns the time for translating and parsing a regular expression, expressed as the number of
+/// bytes of an expression without character classes that takes the same time.
 pub(super) fn size(pattern: &str) -> usize {
     let escapes = |letters: &[u8]| {
         let escapes = pattern.as_bytes().windows(2);
@@ -102,7 +108,8 @@ pub(super) fn size(pattern: &str) -> usize {
     translated * (1 + classes) + escapes(b"pP") * property
 }
 
-/// Returns `true` if any group of an expression has the flag `i`, which ignores case.
+/// Returns `true` if a group of the regular expression sets the flag `i`, which ignores case, as in
+/// `(?i)`.
 fn ignores_case(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         let flags = group.bytes().take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
@@ -110,8 +117,8 @@ fn ignores_case(pattern: &str) -> bool {
     })
 }
 
-/// Returns `true` if searches with an expression are cheap, because all states of its lazy DFA fit
-/// into the cache.
+/// Returns `true` if searches with a regular expression are cheap, because all states of its lazy
+/// DFA fit into the cache of the regex engine.
 fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
     // Excludes Unicode word boundaries, because a DFA cannot test for word boundaries between
     // non-ASCII characters.
@@ -132,10 +139,10 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
         && dense::Builder::new().configure(config).build_from_nfa(nfa).is_ok()
 }
 
-/// Returns the number of positions in an expression. Each byte of a literal is a position, for
-/// example. A search may have to follow all positions at the same time, because there may be
-/// several ways to match a string. Positions that are expensive to follow, such as large character
-/// classes, are counted several times.
+/// Returns the number of positions in a regular expression. A position is a place that a search can
+/// reach in the expression, such as a byte of a literal. A search may have to follow all positions
+/// at the same time, because there may be several ways to match a string. Positions that are slow
+/// to follow, such as large character classes, are counted several times.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,
