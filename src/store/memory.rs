@@ -14,21 +14,21 @@ use tokio::time::Instant;
 use super::{PutError, Store, TakeError, stateless::STATE_TTL};
 use crate::random;
 
-/// The number of random bytes in a handle.
+/// The number of random bytes in a handle, so that no client can guess a handle.
 const HANDLE: usize = 32;
 /// The overhead in bytes that is added to the size of each item. It ensures that many small items
 /// reach the size limit too.
 const OVERHEAD: usize = 512;
 /// The default lifetime of a stored tool result.
 pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
-/// The default maximum size in bytes of the state of a run.
+/// The default maximum size in bytes of the state of a suspended run.
 pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
 /// The default maximum size in bytes of a stored tool result.
 pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// The default maximum total size in bytes of all values in a store.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// The default share of each caller in a store for runs is the size of the store divided by this
-/// number: a quarter.
+/// In a store for the states of runs, the default limit for the values of one caller is the maximum
+/// size of the store divided by this number.
 const CALLER_SHARES: usize = 4;
 /// A duration longer than the lifetime of any process. It replaces the lifetime of an item if
 /// adding this lifetime to the current time would overflow.
@@ -60,59 +60,65 @@ pub struct MemoryStore {
     kept: Mutex<Entries>,
 }
 
-/// How a store handles a new item for which the store or the caller's share has no room.
+/// The reaction of a store to a new item for which it has no room, or which would exceed the limit
+/// of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// Reject the new item. Items in the store must be kept until they expire.
+    /// The store rejects the new item. Used for the states of runs, which must be kept until they
+    /// expire.
     Refuse,
-    /// Evict older items to make room. Each store documents the order of eviction.
+    /// The store evicts older items to make room for the new item. Used for tool results. Each
+    /// store documents which items it evicts first.
     DropOldest,
 }
 
-/// The maximum total size of the items of one caller.
+/// The maximum total size of the items of one caller in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     /// A fixed number of bytes.
     Bytes(usize),
-    /// A fraction of the maximum total size of the store. The value is the divisor: with 4, each
-    /// caller can use a quarter.
+    /// The maximum total size of the store, divided by this number. For example, with `Part(4)`,
+    /// each caller can use a quarter of the store.
     Part(usize),
 }
 
 #[derive(Default)]
 struct Entries {
     items: HashMap<Handle, Item>,
-    /// All items, sorted by expiry time: pairs of the expiry time and the handle.
+    /// The expiry time and the handle of each item, sorted by expiry time. The first item expires
+    /// first.
     expiries: BTreeSet<(Instant, Handle)>,
     bytes: usize,
-    /// The accounts of all callers that have items in the store.
+    /// The items of each caller, and their total size. Contains only callers that have items in the
+    /// store.
     callers: HashMap<Caller, Account>,
-    /// All callers that have items, sorted by rank. If the store is full, the last caller's oldest
-    /// item is evicted.
+    /// All callers that have items, sorted by rank. If the store is full, it evicts the oldest item
+    /// of the last caller.
     ranks: BTreeSet<(Rank, Caller)>,
 }
 
 type Handle = Arc<str>;
 type Caller = Arc<[u8]>;
-/// The rank of a caller determines whose items are evicted first. It consists of the total size of
-/// the caller's items in bytes, and the expiry time of its oldest item.
+/// The rank of a caller: the total size of its items in bytes, and the expiry time of its oldest
+/// item. If the store is full, it evicts items of the caller with the highest rank.
 type Rank = (usize, Reverse<Instant>);
 
-/// The account of one caller: its items and their total size in bytes.
+/// The items of one caller, and their total size in bytes.
 #[derive(Default)]
 struct Account {
     bytes: usize,
-    /// The caller's items, oldest first: pairs of the expiry time and the handle.
+    /// The expiry time and the handle of each item of the caller, sorted by expiry time. The first
+    /// item is the oldest.
     items: BTreeSet<(Instant, Handle)>,
 }
 
 struct Item {
-    /// The bytes of the value. An `Arc<[u8]>` has no spare capacity, so the memory use equals the
-    /// counted size. To read the value, clone the `Arc` while the store is locked, and copy the
-    /// bytes after releasing the lock.
+    /// The stored value. An `Arc<[u8]>` has no spare capacity, so the memory use equals the counted
+    /// size. To read the value, clone the `Arc` while the store is locked, and copy the bytes after
+    /// releasing the lock.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
-    /// The caller whose share contains the item. `None` if the store does not limit shares.
+    /// The caller whose limit the item counts toward. `None` if the store has no limit per caller.
     caller: Option<Caller>,
     expiry: Instant,
 }
@@ -292,8 +298,8 @@ impl Store for MemoryStore {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns the item with the given handle. Returns an error if the handle is unknown, or if the
-    /// item belongs to an owner other than `owner`.
+    /// Returns the item with the given handle. Returns an error if no item has this handle, or if
+    /// the owner of the item is not `owner`.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
             None => Err(TakeError::UNKNOWN),
@@ -328,8 +334,8 @@ impl Entries {
         Some(item)
     }
 
-    /// Modifies the account of a caller by calling `change`, and updates the caller's rank. Removes
-    /// an account that has no items left.
+    /// Calls `change` with the account of a caller, and updates the caller's rank. Creates the
+    /// account if the caller has none, and removes it if it contains no items afterwards.
     fn adjust(&mut self, caller: &Caller, change: impl FnOnce(&mut Account)) {
         let mut account = self.callers.remove(caller).unwrap_or_default();
         if let Some(rank) = account.rank() {
@@ -350,7 +356,7 @@ impl Entries {
     /// items of `caller` until the new item fits into its share. Then repeatedly evicts the oldest
     /// item of the caller that uses the most bytes.
     ///
-    /// When callers are compared, the size of the new item is added to the size of its caller.
+    /// When the store compares callers, it adds the size of the new item to the size of `caller`.
     /// Therefore a caller with items cannot evict the items of callers that use fewer bytes.
     fn make_room(&mut self, size: usize, caller: &Caller, max: usize, share: usize) {
         while self.bytes_of(caller) + size > share && self.drop_oldest_of(caller) {}
@@ -428,7 +434,8 @@ mod tests {
 
     use super::*;
 
-    /// Asserts that the account of each caller matches the caller's items.
+    /// Asserts that the accounts of all callers contain exactly the items that these callers have
+    /// in the store.
     fn assert_accounts_match(store: &MemoryStore) {
         let kept = store.kept();
         let mut bytes: HashMap<Caller, usize> = HashMap::new();

@@ -84,10 +84,12 @@ pub(crate) use self::{
     stateless::STATE_TTL,
 };
 
-/// The store of composite layers that have no other store.
+/// The store that a composite layer uses if no other store is set. With the feature `sealed`, it
+/// encrypts the states of runs.
 #[cfg(feature = "sealed")]
 pub(crate) type DefaultStore = SealedStore;
-/// The store of composite layers that have no other store.
+/// The store that a composite layer uses if no other store is set. Without the feature `sealed`, it
+/// signs the states of runs, but does not encrypt them.
 #[cfg(not(feature = "sealed"))]
 pub(crate) type DefaultStore = SignedStore;
 
@@ -191,8 +193,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Encodes the name of a caller as the owner of a value. If the caller is unknown, the owner is
-/// different from that of every caller, even of a caller with an empty name.
+/// Returns bytes that identify a caller in a store, for example as the owner of a value. `None`
+/// stands for all unknown callers. It is encoded differently from every name, including the empty
+/// name.
 pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
     match caller {
         Some(caller) => [b"caller ", caller.as_bytes()].concat(),

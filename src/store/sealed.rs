@@ -16,17 +16,20 @@ use super::{
     stateless::{Key, Keys, Limits, SEALED, SIGNED, stateless_store, unknown_key},
 };
 
-/// Separates the derived keys and the associated data from those of other programs and formats.
+/// A label that is used to derive the keys and as a part of the associated data, so that a handle
+/// of another program or in another format cannot be decrypted.
 const LABEL: &[u8] = b"mcp-composite/sealed-state/1";
-/// The length of a key of the cipher in bytes.
+/// The length in bytes of a key of XChaCha20-Poly1305.
 const KEY: usize = size_of::<chacha20poly1305::Key>();
-/// The length of a nonce in bytes.
+/// The length in bytes of the random nonce at the beginning of a sealed state.
 const NONCE: usize = size_of::<XNonce>();
-/// The length of a tag in bytes.
+/// The length in bytes of the authentication tag at the end of a sealed state.
 const TAG: usize = size_of::<Tag>();
-/// The length of the expiry time and of the state's length before each encrypted state, in bytes.
+/// The length in bytes of the header that is encrypted together with each state. It consists of the
+/// expiry time and the length of the state.
 const HEADER: usize = 2 * size_of::<u64>();
-/// The length of an encrypted state in bytes is a multiple of this number.
+/// Before encryption, a state with its header is padded to a multiple of this number of bytes, to
+/// hide its exact length.
 const BLOCK: usize = 256;
 
 /// A store that keeps no data on the server. The handle, which the client keeps, contains the
@@ -100,17 +103,18 @@ const BLOCK: usize = 256;
 /// ```
 #[derive(Clone)]
 pub struct SealedStore {
-    /// At least one key. The first one encrypts new states.
+    /// The keys of the store, at least one. The first key encrypts new states, and every key can
+    /// decrypt states.
     keys: Arc<[CipherKey]>,
     limits: Limits,
 }
 
-/// A key of the cipher, with its ID.
+/// A key that encrypts and decrypts states, with the ID by which handles refer to it.
 struct CipherKey {
     id: String,
-    /// The ID in base64, as in handles.
+    /// The ID in base64, as it is contained in handles.
     encoded_id: String,
-    /// Overwrites the key in memory when it is dropped.
+    /// The cipher with its key. It overwrites the key in memory when it is dropped.
     cipher: XChaCha20Poly1305,
 }
 
@@ -179,7 +183,8 @@ impl SealedStore {
         state.map(<[u8]>::to_vec).ok_or(TakeError::MALFORMED)
     }
 
-    /// Returns the maximum size of a state whose handle does not exceed the maximum length.
+    /// Returns the maximum size in bytes of a state that this store can seal. The handle of a
+    /// larger state would exceed the maximum length of a handle.
     fn max_state(&self) -> usize {
         let characters = self.limits.max_item_bytes.saturating_sub(self.keys[0].prefix());
         // In base64, four characters encode three bytes.
@@ -200,13 +205,15 @@ impl CipherKey {
         Self { encoded_id: URL_SAFE_NO_PAD.encode(&id), id, cipher }
     }
 
-    /// Returns the length of the first parts of a handle with this key, including the dots.
+    /// Returns the length of the first two parts of a handle with this key, `es1.<key ID>.`,
+    /// including both dots.
     const fn prefix(&self) -> usize {
         SEALED.len() + 1 + self.encoded_id.len() + 1
     }
 
-    /// Returns the data to which a sealed state is bound. Different IDs and owners have different
-    /// data, because each part is preceded by its length.
+    /// Returns the associated data for the encryption of a state, which contains the ID of the key
+    /// and the owner of the state. The state can be decrypted only with the same data. Each part is
+    /// preceded by its length, so that different IDs and owners always result in different data.
     fn associated_data(&self, owner: &[u8]) -> Vec<u8> {
         let mut data = Vec::new();
         for part in [LABEL, self.id.as_bytes(), owner] {
@@ -216,7 +223,8 @@ impl CipherKey {
         data
     }
 
-    /// Decrypts a nonce, encrypted data and a tag in place, and returns the data.
+    /// Decrypts a sealed state in place. `sealed` contains a nonce, the encrypted data and an
+    /// authentication tag. Returns the decrypted data, or an error if the tag does not match.
     fn decrypt<'s>(&self, sealed: &'s mut [u8], owner: &[u8]) -> Result<&'s [u8], TakeError> {
         let (nonce, rest) = sealed.split_first_chunk_mut::<NONCE>().ok_or(TakeError::MALFORMED)?;
         let (data, tag) = rest.split_last_chunk_mut::<TAG>().ok_or(TakeError::MALFORMED)?;
@@ -235,7 +243,7 @@ fn now() -> u64 {
     millis(since)
 }
 
-/// Returns the time after `ttl`, in milliseconds since 1970.
+/// Returns the time at which a state expires that is sealed now, in milliseconds since 1970.
 fn expiry(ttl: Duration) -> u64 {
     now().saturating_add(millis(ttl))
 }

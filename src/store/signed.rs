@@ -93,8 +93,8 @@ impl SignedStore {
         })
     }
 
-    /// Returns an upper bound of the size of a state whose handle does not exceed the maximum
-    /// length.
+    /// Returns an upper bound of the size in bytes of a state that this store can sign. The handle
+    /// of a larger state would exceed the maximum length of a handle.
     const fn max_state(&self) -> usize {
         // In base64, four characters encode three bytes.
         let max = self.limits.max_item_bytes;

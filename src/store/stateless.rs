@@ -10,29 +10,30 @@ use zeroize::Zeroizing;
 use super::{KeyError, PutError, TakeError};
 use crate::random;
 
-/// The minimum length of a key in bytes.
+/// The minimum length in bytes of a secret that is used as a key.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
 /// The maximum length of a key ID in bytes.
 pub(crate) const MAX_KEY_ID: usize = 255;
-/// The default lifetime of the state of a run.
+/// The default lifetime of the state of a suspended run.
 pub(crate) const STATE_TTL: Duration = Duration::from_secs(60 * 60);
 /// The default maximum length of a handle in bytes.
 const MAX_HANDLE_BYTES: usize = 64 * 1024;
-/// The number of random bytes in the ID of a process's random key.
+/// The number of random bytes in the ID of the random key that a process creates.
 const RANDOM_ID: usize = 8;
 
-/// The key ID in a store that was created with a single key.
+/// The ID of the key in a store that was created with a single key and without an ID.
 const DEFAULT_ID: &str = "default";
-/// The prefix of the ID of a process's random key.
+/// The prefix of the ID of the random key that a process creates.
 const EPHEMERAL_ID: &str = "ephemeral";
 
-/// The first part of the handle of a sealed state.
+/// The first part of the handle of a sealed state, which identifies the format of the handle.
 pub(super) const SEALED: &str = "es1";
-/// The first parts of the handles of signed states, as rmcp defines them.
+/// The possible first parts of the handle of a signed state. rmcp defines these formats.
 #[cfg(feature = "sealed")]
 pub(super) const SIGNED: [&str; 2] = ["rs1", "rs2"];
 
-/// Secrets with their IDs. There is at least one, and the first one is used for new states.
+/// The secrets of a store and their IDs. There is at least one secret. The store uses the first one
+/// for new states, and accepts states that were created with any of them.
 pub(super) struct Keys(Vec<Key>);
 
 /// A secret with its ID. The secret is overwritten in memory when the value is dropped.
@@ -42,7 +43,7 @@ pub(super) struct Key {
     pub(super) secret: Zeroizing<Vec<u8>>,
 }
 
-/// The lifetime and the maximum length of handles.
+/// The limits on the handles of a store: their lifetime and their maximum length.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) ttl: Duration,
@@ -52,7 +53,8 @@ pub(super) struct Limits {
 // === impl Keys ===
 
 impl Keys {
-    /// Checks keys and their IDs.
+    /// Creates the keys of a store. Returns an error if a secret is too short, if an ID is empty,
+    /// too long or not unique, or if there are no keys.
     pub(super) fn new<I, K>(keys: impl IntoIterator<Item = (I, K)>) -> Result<Self, KeyError>
     where
         I: Into<String>,
@@ -77,13 +79,15 @@ impl Keys {
         if keys.is_empty() { Err(KeyError::None) } else { Ok(Self(keys)) }
     }
 
-    /// Checks a single key, whose ID is `default`.
+    /// Creates the keys of a store with a single secret, which gets the ID `default`. Returns an
+    /// error if the secret is too short.
     pub(super) fn single(key: impl Into<Vec<u8>>) -> Result<Self, KeyError> {
         Self::new([(DEFAULT_ID, key)])
     }
 
-    /// Returns the random key of this process. Its ID is random as well, so that a store can
-    /// distinguish the states of other processes from modified ones.
+    /// Returns the random key of this process, which is created at the first call. The ID of the
+    /// key is also random, so that a store can distinguish a state of another process from a
+    /// modified state.
     ///
     /// # Panics
     ///
@@ -129,7 +133,8 @@ impl Default for Limits {
     }
 }
 
-/// Returns the error for a handle whose second part is the ID of an unknown key.
+/// Returns the error for a handle that refers to an unknown key: its second part is not the ID of a
+/// key of the store.
 pub(super) fn unknown_key(handle: &str) -> TakeError {
     let id = handle.split('.').nth(1).and_then(|id| URL_SAFE_NO_PAD.decode(id).ok());
     let id = id.filter(|id| id.len() <= MAX_KEY_ID).and_then(|id| String::from_utf8(id).ok());
