@@ -5,17 +5,17 @@ use std::io;
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A writer that counts the written bytes and discards them. Writing fails when the number of bytes
-/// exceeds a limit.
+/// A writer that counts the written bytes and discards them. The field contains the number of bytes
+/// that can still be written. Writing more returns an error.
 #[derive(Debug)]
 pub(crate) struct BoundedCounter(usize);
 
-/// A limit on the total size of all waiting messages. Each message reserves its size in bytes while
-/// it waits.
+/// A limit on the total size in bytes of all messages that wait at the same time. Each message
+/// reserves its size while it waits.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(Semaphore);
 
-/// Returns the size in bytes of a value as JSON.
+/// Returns the length in bytes of the JSON text of a value, without building the text.
 pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     let mut room = BoundedCounter::new(usize::MAX);
     // Values of MCP types can always be serialized. If another value cannot be serialized, the
@@ -24,10 +24,10 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     usize::MAX - room.0
 }
 
-/// Records how many bytes were read to measure the size of a value. Only tests use this number.
+/// Records how many bytes were processed to measure the size of a value. Tests use this number.
 ///
-/// In tests, the sum of these numbers measures the amount of work, independently of time. Outside
-/// tests, this function does nothing.
+/// Tests compare the sum of these numbers with a limit, to measure the amount of work independently
+/// of time. Outside of tests, this function does nothing.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -42,19 +42,19 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Serializes a value to JSON, and subtracts its size from the bytes that are left until the
-    /// limit. If the limit is exceeded, stops serializing and returns `false`.
+    /// Serializes a value to JSON, and subtracts its size from the bytes that can still be written.
+    /// Returns `false` if the size exceeds this number. In this case, serialization stops early.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }
 
-    /// Returns the number of bytes that can still be written before the limit is exceeded.
+    /// Returns the number of bytes that can still be written.
     pub(crate) const fn left(&self) -> usize {
         self.0
     }
 
-    /// Subtracts `bytes` from the bytes that are left until the limit. Returns `None` if too few
-    /// bytes are left.
+    /// Subtracts `bytes` from the bytes that can still be written. Returns `None` if this number is
+    /// too small.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())
@@ -80,8 +80,8 @@ impl ByteBudget {
         Self(Semaphore::const_new(bytes))
     }
 
-    /// Reserves bytes. They are released when the returned permit is dropped. Returns `None` if too
-    /// few bytes are left.
+    /// Reserves `bytes` bytes until the returned permit is dropped. Returns `None` if too few bytes
+    /// are left.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         self.0.try_acquire_many(u32::try_from(bytes).ok()?).ok()
     }
@@ -99,7 +99,8 @@ pub(crate) mod looks {
         BYTES.set(BYTES.get() + bytes);
     }
 
-    /// Returns the number of bytes that `work` reads to measure the sizes of values.
+    /// Calls `work`, and returns the number of bytes that it has processed to measure the sizes of
+    /// values.
     pub(crate) fn during<T>(work: impl FnOnce() -> T) -> usize {
         let before = BYTES.get();
         work();

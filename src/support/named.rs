@@ -1,9 +1,9 @@
 //! A trait and a macro for enums whose variants have names in configuration files.
 
-/// An enum whose variants have names in configuration files.
+/// Implemented by enums whose variants have names in configuration files.
 #[cfg(feature = "config")]
 pub(crate) trait Named: Copy + 'static {
-    /// All values of the enum, with their names.
+    /// All variants of the enum, each with its name in configuration files.
     const ALL: &'static [(&'static str, Self)];
 }
 

@@ -2,11 +2,12 @@
 
 /// Maximum length of a tool name in characters.
 const MAX_TOOL_NAME: usize = 128;
-/// Maximum length of a separator in characters.
+/// Maximum length in characters of a separator, which the router puts between the prefix of a
+/// backend and a tool name.
 pub(crate) const MAX_SEPARATOR: usize = 8;
-/// Maximum length of a backend name, and of the prefix that the router adds to the tool names of
-/// the backend. It is half the maximum length of a tool name, so that the other half is left for
-/// the tool.
+/// Maximum length in characters of a backend's name, and of the prefix that the router adds to the
+/// names of the backend's tools. It is half the maximum length of a tool name, so that the other
+/// half is left for the original name.
 pub(crate) const MAX_PREFIX: usize = 64;
 
 /// Returns `true` if `text` can be a separator, which the router puts between the prefix of a
@@ -15,12 +16,13 @@ pub(crate) fn is_separator(text: &str) -> bool {
     (1..=MAX_SEPARATOR).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Returns `true` if an operator can give the name `name` to a tool.
+/// Returns `true` if the configuration may contain `name` as the name of a tool, given the
+/// separator of the router.
 ///
 /// The name must be [legal](is_legal). If the separator contains a character that MCP does not
-/// allow in names, such as `/`, there is another rule: each part of the name between separators
-/// must begin and end with an allowed character. For example, with the separator `/`, the names
-/// `a/` and `a//b` are rejected.
+/// allow in names, such as `/`, each part of the name between separators must also begin and end
+/// with an allowed character. For example, with the separator `/`, the names `a/` and `a//b` are
+/// rejected.
 pub(crate) fn is_tool_name(name: &str, separator: &str) -> bool {
     is_legal(name, separator)
         && (separator.chars().all(is_plain)

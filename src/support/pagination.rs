@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::json_size::BoundedCounter;
 
-/// Maximum number of pages in a list.
+/// Maximum number of pages that are read of a paginated list, such as the result of `tools/list`.
 pub(crate) const MAX_PAGES: usize = 1_000;
-/// Maximum number of items in a list.
+/// Maximum number of items that are read of a paginated list, such as the result of `tools/list`.
 pub(crate) const MAX_ITEMS: usize = 100_000;
-/// Maximum total size in bytes of all pages of a list, as JSON.
+/// Maximum total size in bytes of all pages that are read of a paginated list, as JSON.
 pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
 /// Tracks the pages of a paginated list that were read so far, to stop reading if the list is too
@@ -23,7 +23,7 @@ pub(crate) struct Pages {
     room: BoundedCounter,
 }
 
-/// The reason why a paginated list cannot be read to its end.
+/// The reason why reading a paginated list was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoEnd {
     #[error("did not end after {MAX_PAGES} pages or {MAX_ITEMS} items")]
@@ -51,8 +51,8 @@ impl Pages {
         MAX_LIST_BYTES - self.room.left()
     }
 
-    /// Adds a page that was read. Returns the cursor of the next page, or `None` if this page is
-    /// the last one.
+    /// Adds a page with these items to the pages that were read. `next` is the cursor of the next
+    /// page. Returns `next`, which is `None` if this page is the last one.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Returns a string of `BYTES` random bytes in hexadecimal.
+/// Generates `BYTES` random bytes, and returns them as a hexadecimal string.
 pub(crate) fn text<const BYTES: usize>() -> Result<String, getrandom::Error> {
     let mut random = [0; BYTES];
     getrandom::fill(&mut random)?;

@@ -2,10 +2,11 @@
 
 use std::mem;
 
-/// Returns a ready service, and leaves a clone of it in its place. The clone is not ready yet.
+/// Replaces a ready service with a clone of itself, which is not ready yet, and returns the ready
+/// service.
 ///
-/// Dropping the returned service releases what its readiness has reserved, for example a slot of a
-/// concurrency limit.
+/// If the returned service is dropped, it releases what it has reserved when it became ready, for
+/// example a slot of a concurrency limit.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let later = service.clone();
     mem::replace(service, later)

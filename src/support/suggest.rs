@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-/// Maximum number of characters in a word for which a suggestion is made.
+/// Maximum number of characters of a misspelled word. For longer words, no suggestion is made.
 const MAX_MISSPELLED_WORD: usize = 64;
 
-/// Formats a suggestion for the end of an error message: `did you mean …?`. Writes nothing if there
-/// is no suggestion.
+/// The end of an error message with a suggestion. Displays `did you mean …?`, or nothing if the
+/// suggestion is `None`.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
 /// Returns the candidate that is most similar to `word`, which is probably misspelled. Returns
@@ -29,14 +29,15 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the maximum number of typos with which a word is still taken for `candidate`. It grows
-/// with the length of the candidate.
+/// Returns the maximum number of typos in a word for which `candidate` is suggested. It is a third
+/// of the length of the candidate, and at least one.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }
 
-/// Returns the number of typos that turn the candidate into the word. Returns `None` if their
-/// lengths are too different.
+/// Returns the number of typos by which a word differs from the candidate. `plain_word` is the word
+/// after [`plain`]. Returns `None` if the candidate is too long, or if the lengths are too
+/// different.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     // Skips long candidates early, by their length in bytes. The limit allows four bytes per
     // character, and twice as many characters, because `plain` removes separators.
@@ -49,8 +50,8 @@ fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     (more <= slips(candidate)).then(|| strsim::damerau_levenshtein(plain_word, &candidate_plain))
 }
 
-/// Converts a word to lower case and removes separators. For example, `maxParallel` and
-/// `max-parallel` become equal.
+/// Converts a word to lower case and removes `_`, `-` and spaces, so that spellings such as
+/// `maxParallel` and `max-parallel` become equal.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).collect()
 }

@@ -3,11 +3,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The alternative spellings of a URI, which a server may treat as the same URI.
+/// Alternative spellings of a URI, which a server may treat as the same resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// The forms to which URL parsers and file systems normalize the URI. A URI is allowed only if
-    /// the rules allow all of these forms.
+    /// The forms of the URI after normalization by URL parsers and by file systems. A client may
+    /// access the URI only if the rules allow all of these forms.
     pub(crate) places: Vec<String>,
     /// Other spellings, which only some servers treat as the same URI. A URI is hidden if a rule
     /// denies any of these spellings. In contrast, these spellings need not be allowed, because a
@@ -79,7 +79,7 @@ impl Readings {
         Some(Self { places, others })
     }
 
-    /// Returns all spellings: the normalized forms, followed by the other spellings.
+    /// Iterates over all alternative spellings: first those in `places`, then those in `others`.
     pub(crate) fn all(self) -> impl Iterator<Item = String> {
         self.places.into_iter().chain(self.others)
     }
@@ -123,13 +123,15 @@ fn canonical_spellings(scheme: &str, rest: &str) -> Vec<String> {
     spellings
 }
 
-/// Splits a URI after the colon of its scheme. Without a colon, the returned scheme is empty.
+/// Splits a URI after the colon of its scheme, for example into `https:` and `//host/path`. If the
+/// URI contains no colon, the returned scheme is empty.
 fn split_scheme(uri: &str) -> (&str, &str) {
     uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
 }
 
-/// Returns `true` if it is certain that a URI has no alternative spellings. This check is fast,
-/// because it does not allocate. The URI must not contain control characters.
+/// Returns `true` if it is certain that a URI, given as its scheme and the rest, has no alternative
+/// spellings. The check is fast, because it does not allocate. The URI must not contain control
+/// characters.
 fn is_plain(scheme: &str, rest: &str) -> bool {
     let needs_reading =
         |byte: u8| !byte.is_ascii() || needs_escape(byte) || b"%\\#".contains(&byte);
@@ -160,8 +162,8 @@ fn is_plain(scheme: &str, rest: &str) -> bool {
         && is_usual_authority(scheme, authority)
 }
 
-/// Returns `true` if [`with_usual_host`] would not change the authority, because it is already
-/// normalized.
+/// Returns `true` if the authority is already normalized, so that [`with_usual_host`] would not
+/// change it.
 fn is_usual_authority(scheme: &str, authority: &str) -> bool {
     let Some(server) = authority.strip_prefix("//") else { return authority.is_empty() };
     let (host, port) = split_port(server);
@@ -197,7 +199,8 @@ fn usual_port(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// Splits a string such as `host:80` into the host and the port.
+/// Splits a string such as `host:80` into the host and the port. The port is `None` if the string
+/// contains no port.
 fn split_port(server: &str) -> (&str, Option<&str>) {
     match server.rsplit_once(':') {
         // A colon within brackets belongs to an IPv6 address.
@@ -392,8 +395,8 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Normalizes escapes: escapes the characters that a URI does not allow, keeps the escapes of the
-/// characters in `reserved`, and decodes all other escapes.
+/// Normalizes the escapes in a part of a URI. Escapes the characters that a URI does not allow,
+/// keeps the escapes of the characters in `reserved`, and decodes all other escapes.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -414,8 +417,8 @@ fn escape(byte: u8) -> [u8; 3] {
     [b'%', digit(byte >> 4), digit(byte & 15)]
 }
 
-/// Removes the first byte from `rest`, or the first percent-escape. Returns the byte that it stands
-/// for, and the removed text. Returns `None` if `rest` is empty.
+/// Removes the first byte from `rest`, or the first percent-escape such as `%2F`. Returns the byte
+/// or the decoded byte, and the removed text. Returns `None` if `rest` is empty.
 fn next<'t>(rest: &mut &'t [u8]) -> Option<(u8, &'t [u8])> {
     let text = *rest;
     let (byte, length) = match text {
@@ -447,7 +450,7 @@ const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
-/// Removes `.` and `..` segments from a path.
+/// Resolves the `.` and `..` segments of a path, so that the result contains none.
 fn without_dots(path: &str) -> String {
     // The root, which is the empty segment before the first `/`, is never removed by `..`.
     let root = usize::from(path.starts_with('/'));

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The parts of a web server's URL, some of which may contain secrets.
+/// The URL of a web server, split into its parts. Some parts may contain secrets.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
     #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
@@ -10,41 +10,44 @@ pub(crate) struct Url<'t> {
     /// The host name or IP address of the server, without the brackets of an IPv6 address.
     #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
     host: &'t str,
-    /// The user name and password: the part before the `@`.
+    /// The user name and password: the part before the `@`. `None` if the URL contains neither.
     pub(crate) user: Option<&'t str>,
     path: &'t str,
-    /// The query: the part after the `?`.
+    /// The query: the part after the `?`. `None` if the URL has no query.
     pub(crate) query: Option<&'t str>,
-    /// The fragment: the part after the `#`.
+    /// The fragment: the part after the `#`. `None` if the URL has no fragment.
     pub(crate) fragment: Option<&'t str>,
 }
 
-/// Minimum number of characters of a path segment with a digit that is treated as a secret token.
+/// A path segment that contains a digit is treated as a secret token if it has at least this number
+/// of characters.
 const MIN_TOKEN: usize = 8;
-/// Minimum number of characters of a path segment without digits that is treated as a secret token.
+/// A path segment without digits is treated as a secret token if it has at least this number of
+/// characters.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
-/// The metadata services of cloud providers outside of the link-local networks: of Alibaba, Oracle
-/// and Azure.
+/// The IPv4 addresses of cloud metadata services that are not link-local addresses. The services
+/// belong to Alibaba, Oracle and Azure.
 const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
     Ipv4Addr::new(168, 63, 129, 16),
 ];
-/// The same for IPv6: of Amazon and Google.
+/// The IPv6 addresses of cloud metadata services that are not link-local addresses. The services
+/// belong to Amazon and Google.
 const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
 ];
-/// The end of an error message about a [metadata address](is_metadata_address).
+/// A phrase for error messages that describes a [metadata address](is_metadata_address).
 pub(crate) const REASON_OF_METADATA_ADDRESS: &str =
     "a link-local or metadata address, where cloud providers serve credentials";
 
 // === impl Url ===
 
 impl<'t> Url<'t> {
-    /// Parses an absolute URL with the scheme `http` or `https`. Returns `None` for all other
-    /// strings.
+    /// Parses an absolute URL with the scheme `http` or `https`. Returns `None` if `text` is not
+    /// such a URL.
     pub(crate) fn parse(text: &'t str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         if !["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
@@ -79,7 +82,8 @@ impl<'t> Url<'t> {
         (legal_host && legal_port).then_some(Self { is_https, host, user, path, query, fragment })
     }
 
-    /// Parses the URL of a server that receives secrets, and checks that requests to it are secure.
+    /// Parses the URL of a server to which secrets are sent, and checks that requests to it are
+    /// secure.
     ///
     /// # Errors
     ///
@@ -97,14 +101,16 @@ impl<'t> Url<'t> {
         url.metadata_address().map_or(Ok(url), Err)
     }
 
-    /// Returns an error message if the host is a literal [metadata address](is_metadata_address).
+    /// Returns an error message if the host is an IP address that is a [metadata
+    /// address](is_metadata_address). Returns `None` for other addresses and for host names.
     #[cfg(feature = "config")]
     pub(crate) fn metadata_address(&self) -> Option<String> {
         let address = literal_address(self.host).filter(|address| is_metadata_address(*address))?;
         Some(format!("{address} is {REASON_OF_METADATA_ADDRESS}: expected another host"))
     }
 
-    /// Returns `true` if requests to the URL are encrypted, or stay on this machine.
+    /// Returns `true` if requests to the URL are encrypted with TLS, or if the host is this
+    /// machine.
     #[cfg(feature = "config")]
     pub(crate) fn is_secure(&self) -> bool {
         let is_loopback = |address: IpAddr| address.is_loopback();
@@ -144,19 +150,19 @@ impl<'t> Url<'t> {
     }
 }
 
-/// Returns the address in a host without brackets or in the brackets of an IPv6 address. Returns
-/// `None` for names.
+/// Parses the host of a URL as an IP address. An IPv6 address may be in brackets. Returns `None` if
+/// the host is a name.
 pub(crate) fn literal_address(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     bare.unwrap_or(host).parse().ok()
 }
 
 /// Returns `true` if an address is link-local, or belongs to the metadata service of a cloud
-/// provider. No server of tools has such an address, and a request to one returns the credentials
-/// of the machine.
+/// provider. MCP servers do not have such addresses. A metadata service would return the
+/// credentials of the machine.
 ///
-/// The address may be embedded in an IPv6 address: IPv4-mapped, by NAT64 (RFC 6052) or by 6to4 (RFC
-/// 3056).
+/// Also returns `true` for IPv6 addresses that contain such an IPv4 address: IPv4-mapped addresses,
+/// and addresses of NAT64 (RFC 6052) and 6to4 (RFC 3056).
 pub(crate) fn is_metadata_address(address: IpAddr) -> bool {
     let is_v4 = |v4: Ipv4Addr| v4.is_link_local() || METADATA_V4.contains(&v4);
     match address {
@@ -169,7 +175,8 @@ pub(crate) fn is_metadata_address(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the IPv4 address that receives the packets to an IPv6 address.
+/// Returns the IPv4 address that an IPv6 address contains, because it is IPv4-mapped or an address
+/// of NAT64 or 6to4. Returns `None` for other addresses.
 fn embedded_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let address_of =
         |[high, low]: [u16; 2]| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -181,7 +188,8 @@ fn embedded_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Splits a string at the first `mark`.
+/// Splits a string at the first `mark` into the text before it and the text after it. The latter is
+/// `None` if the string does not contain `mark`.
 fn split(text: &str, mark: char) -> (&str, Option<&str>) {
     match text.split_once(mark) {
         Some((before, behind)) => (before, Some(behind)),
@@ -200,8 +208,8 @@ pub(crate) fn is_https(url: &str) -> bool {
     url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
 }
 
-/// Returns a URL in which only the scheme and the host are visible, because these are never secret.
-/// Other parts are replaced by `…`.
+/// Returns a URL for logs and error messages. It contains the scheme and the host, which are never
+/// secret. Other parts are replaced by `…`.
 ///
 /// `written` is the URL from the configuration file, in which variables such as `${HOST}` are not
 /// expanded yet.

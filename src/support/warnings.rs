@@ -9,11 +9,12 @@ use std::{
 
 use self::sanitize::Sentence;
 
-/// Maximum number of warnings that are stored. Further warnings are not logged.
+/// Maximum number of warnings that a layer stores. When it is reached, further warnings are neither
+/// stored nor logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// The warnings of a layer about its settings. The warnings are stored, so that each of them is
-/// logged only once. All clones share the same warnings.
+/// The warnings that a layer has logged about its settings. They are stored, so that each warning
+/// is logged only once. Clones share the stored warnings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 

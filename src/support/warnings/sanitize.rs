@@ -2,30 +2,33 @@
 
 use std::fmt::{self, Write as _};
 
-/// Maximum number of characters of a client's or server's name that are logged.
+/// Maximum number of logged characters of a name that a client or server has sent. Longer names are
+/// truncated.
 const MAX_SHOWN: usize = 100;
-/// Maximum number of characters of an error message that are logged. The limit is high, because the
-/// end of a message may be its most important part.
+/// Maximum number of logged characters of an error message that a client or server has sent. The
+/// limit is higher than for names, because the end of a message may be its most important part.
 const MAX_REASON: usize = 512;
-/// Maximum number of characters of a warning that are logged and stored.
+/// Maximum number of characters of a warning. Longer warnings are truncated before they are logged
+/// and stored.
 const MAX_COMPLAINT: usize = 2_000;
 
-/// Displays a name that comes from a client or server. Truncates the name, and escapes its control
-/// characters.
+/// A name that comes from a client or server, for use in log messages. `Display` truncates the name
+/// and escapes its control characters.
 pub(crate) struct Sanitized<T>(pub(crate) T);
 
-/// Displays an error that comes from a client or server. Truncates its message, and escapes control
-/// characters.
+/// An error that comes from a client or server, for use in log messages. `Display` truncates the
+/// error message and escapes its control characters.
 pub(crate) struct Reason<T>(pub(crate) T);
 
-/// Displays a log message that contains names and errors. Truncates the message, and escapes
-/// control characters.
+/// A complete log message, which may contain names and errors. `Display` truncates the message and
+/// escapes its control characters.
 pub(super) struct Sentence<T>(pub(super) T);
 
-/// A writer that passes at most a certain number of characters to a formatter, and then fails.
+/// A writer that escapes characters and passes them to a formatter. It returns an error after a
+/// maximum number of characters.
 struct Cut<'a, 'f> {
     to: &'a mut fmt::Formatter<'f>,
-    /// The number of characters that can still be written.
+    /// The number of characters that can still be written before the text is truncated.
     room: usize,
     is_cut: bool,
 }
