@@ -101,7 +101,8 @@ pub fn describe() {
     );
 }
 
-/// Records the duration and outcome of a client request.
+/// Records the duration and outcome of a request that a client has sent. `target` is the tool or
+/// prompt that the request names, if any.
 pub(crate) fn served(
     method: &'static str,
     target: Option<(ItemKind, &str)>,
@@ -121,7 +122,7 @@ pub(crate) fn served(
     histogram!(SERVED, labels).record(took);
 }
 
-/// Records the duration and outcome of a tool call that a run has made.
+/// Records the duration and outcome of a tool call that a run of a composite has made.
 pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) {
     let mut labels = ended("tools/call", end);
     labels.extend(of_view(view));
@@ -129,8 +130,8 @@ pub(crate) fn called(tool: &str, end: &End, took: Duration, view: Option<&str>) 
     histogram!(CALLED, labels).record(took);
 }
 
-/// Updates all metrics that depend on an event of a run. For example, records the duration of a run
-/// when the run has ended.
+/// Updates the metrics of runs and branches after an event. For example, records the duration of a
+/// run when the run has ended.
 pub(crate) fn happened(event: &Event<'_>) {
     let run = || {
         let composite = Label::new(COMPOSITE, event.composite.to_owned());
@@ -175,7 +176,8 @@ pub(crate) fn cached(used: &'static str) {
     counter!(CACHED, "mcp_composite.cache" => used).increment(1);
 }
 
-/// Records that a tool result was truncated, and the number of bytes that were removed from it.
+/// Records that a tool result was truncated from `whole` to `shortened`, and the number of bytes
+/// that were removed.
 pub(crate) fn shortened(whole: &CallToolResult, shortened: &CallToolResult, view: Option<&str>) {
     let left_out =
         content_size::of_result(whole).saturating_sub(content_size::of_result(shortened));

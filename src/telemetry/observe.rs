@@ -262,7 +262,7 @@ pub enum What<'e> {
     },
 }
 
-/// The observers that receive the events of all runs of a layer.
+/// The observers that receive the events of all runs of a layer. `None` if there are no observers.
 #[derive(Clone, Default)]
 pub(crate) struct Observers(Option<Arc<Vec<Watcher>>>);
 
@@ -301,7 +301,7 @@ impl Observers {
         }
     }
 
-    /// Returns `true` if a run must create events, because it has observers, or because the logs or
+    /// Returns `true` if runs must create events, because there are observers, or because logs or
     /// spans of runs are enabled.
     pub(crate) fn are_there(&self) -> bool {
         self.0.is_some()

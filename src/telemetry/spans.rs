@@ -82,14 +82,15 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     }
 }
 
-/// Records how the current tool call used the cache, in the tracing span of the call.
+/// Records how a tool call used the cache, in the current tracing span, which must be the span of
+/// the call.
 #[cfg(feature = "cache")]
 pub(crate) fn record_cache(used: &'static str) {
     Span::current().record("mcp_composite.cache", used);
 }
 
-/// Returns the name of the tracing span for a request. It consists of the method and, if the
-/// request names a tool or prompt, of that name.
+/// Returns the name of the tracing span for a request. It consists of the method and the tool or
+/// prompt that the request names, if any, as in `tools/call search`.
 pub(crate) fn name(method: &'static str, target: Option<(ItemKind, &str)>) -> Cow<'static, str> {
     match target {
         Some((_, target)) => format!("{method} {target}").into(),

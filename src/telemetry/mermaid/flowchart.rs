@@ -21,27 +21,28 @@ pub struct Flowchart {
     run: Option<Run>,
 }
 
-/// The part of a flowchart that shows one composite.
+/// The part of a flowchart that shows one composite, drawn as a Mermaid subgraph.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graph {
-    /// The name of the composite.
+    /// The name of the composite, which is the first part of the title of the graph.
     pub(crate) composite: String,
-    /// The kind of the composite. It is shown after the name in the title of the graph.
+    /// The kind of the composite, which is the second part of the title of the graph.
     pub(crate) manner: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
 }
 
-/// A node of a graph, which represents a step, the input or the answer of a composite.
+/// A node of a graph. It represents the input, a step or the answer of a composite.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) shape: Shape,
     /// The lines of text in the node's label. For a step, the first line is the ID of the step.
     pub(crate) lines: Vec<String>,
-    /// Whether a run can complete although this node was skipped or has failed.
+    /// Whether a run can complete even if this node was skipped or has failed. `true` draws the
+    /// node with a dashed border.
     pub(crate) is_conditional: bool,
-    /// The calls to tools and composites that are drawn as arrows. Other calls are only listed in
-    /// the label.
+    /// The calls of the node to tools and composites that are drawn as arrows. Other calls are only
+    /// listed in the label of the node.
     pub(crate) calls: Vec<Call>,
 }
 
@@ -61,23 +62,25 @@ pub(crate) enum Shape {
     Stop,
 }
 
-/// A node's call to a tool or composite.
+/// A call of a node to a tool or to another composite, drawn as an arrow.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The switch case that contains the call. `None` if the node is not a switch.
+    /// The case of a switch in which the tool or composite is called, shown as the label of the
+    /// arrow. `None` if the node is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Callee {
-    /// Another composite. Contains the index of its graph in the flowchart.
+    /// Another composite that the flowchart shows. Contains the index of its graph in
+    /// [`Flowchart`].
     Graph(usize),
     Tool(String),
 }
 
-/// An arrow from one node of a graph to another. The second node may start after the first has
-/// finished.
+/// An arrow from the node `from` to the node `to` of the same graph. `to` may start after `from`
+/// has finished.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edge {
     pub(crate) from: usize,
@@ -85,7 +88,8 @@ pub(crate) struct Edge {
     pub(crate) label: Option<&'static str>,
 }
 
-/// The line style of an arrow.
+/// The line style of an arrow: solid between the nodes of a graph, and dotted from a node to the
+/// tool or composite that it calls.
 #[derive(Clone, Copy)]
 enum Arrow {
     Solid,
@@ -100,11 +104,12 @@ struct Id {
     node: usize,
 }
 
-/// The identifier of a case of a switch in the Mermaid text.
+/// The identifier of a node for one case of a switch in the Mermaid text. Contains the identifier
+/// of the switch and the index of the case.
 #[derive(Clone, Copy)]
 struct CaseId(Id, usize);
 
-/// The identifier of the graph of a composite in the Mermaid text.
+/// The identifier of a graph in the Mermaid text. Contains the index of the graph.
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
@@ -131,7 +136,7 @@ impl Flowchart {
         self
     }
 
-    /// Iterates over the nodes of all graphs.
+    /// Iterates over the nodes of all graphs, with their identifiers and graphs.
     fn nodes(&self) -> impl Iterator<Item = (Id, &Graph, &Node)> {
         self.graphs.iter().enumerate().flat_map(|(at, graph)| {
             let nodes = graph.nodes.iter().enumerate();
@@ -139,8 +144,9 @@ impl Flowchart {
         })
     }
 
-    /// Returns the outcome of a node in the recorded run: lines of text for the label, and a
-    /// status. If nothing was recorded for the node, there are no lines and the status is `None`.
+    /// Returns the outcome of a node in the displayed run: lines of text that are appended to the
+    /// label, and a status that determines the style. Returns no lines and no status if nothing was
+    /// recorded for the node.
     fn outcome(&self, graph: &Graph, node: &Node) -> (Vec<String>, Option<Status>) {
         let record = self.run.as_ref().and_then(|run| run.of(&graph.composite));
         let (Some(record), Some(id)) = (record, node.lines.first()) else {

@@ -8,7 +8,7 @@ use std::{
 use super::tally::{Status, Tally};
 use crate::observe::{Branch, Event, Observer, RunId, What};
 
-/// The default number of runs in a recorder.
+/// The default maximum number of runs that a recorder stores.
 const KEPT: usize = 100;
 
 /// An observer that records the outcomes of runs, so that [flowcharts](super::Flowchart::run) can
@@ -32,31 +32,32 @@ pub struct Run {
     id: RunId,
     composite: String,
     is_over: bool,
-    /// For each composite that was called in the run, the record of its runs. Indexed by the name
-    /// of the composite.
+    /// The outcomes of all composites that were called in the run, by the name of the composite.
+    /// Includes the outermost composite.
     records: BTreeMap<String, Record>,
-    /// The current status of everything in the run that has not ended: the run itself, its nested
-    /// runs, and their branches.
+    /// The current status of each run and branch that has not ended. Includes the recorded run
+    /// itself, its nested runs, and their branches.
     open: HashMap<Open, Status>,
 }
 
-/// The outcomes of all runs of one composite within a recorded run.
+/// The outcomes of one composite within a recorded run, in which it may have been called several
+/// times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
     pub(super) runs: Tally,
-    /// The outcomes of each target or step, by ID.
+    /// The outcomes of the targets or steps of the composite, by their IDs.
     pub(super) branches: BTreeMap<String, Branches>,
 }
 
-/// The outcomes of a target or step.
+/// The outcomes of one target or step in all runs of its composite.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Branches {
     pub(super) own: Tally,
-    /// The outcomes of the step's loop elements, if the step is a loop.
+    /// The outcomes of the elements over which the step iterates. Empty if the step is not a loop.
     pub(super) elements: Tally,
 }
 
-/// Identifies a run, or a branch of a run, that has not ended.
+/// The key of a run, or of a branch of a run, that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Open {
     run: RunId,
@@ -65,7 +66,8 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// The recorded outermost runs, by ID.
+    /// The recorded runs by ID. Nested runs are not included, because they are a part of the outer
+    /// run.
     runs: HashMap<RunId, Run>,
     /// The IDs of the recorded runs, from the oldest to the newest.
     order: VecDeque<RunId>,
@@ -131,7 +133,9 @@ impl Observer for Recorder {
 // === impl Notes ===
 
 impl Notes {
-    /// Adds a run that starts, or that was started in another process and resumes in this process.
+    /// Adds the run of an event that reports its start, or its resumption after it was started in
+    /// another process. A nested run becomes a part of its outer run. Does nothing if the run is
+    /// already recorded and has not ended.
     fn begin(&mut self, event: &Event<'_>, max_runs: usize) {
         if self.outermost.contains_key(&event.run) {
             return;
@@ -233,13 +237,15 @@ impl Run {
         }
     }
 
-    /// Records the current status of a run, or of one of its branches, that has not ended.
+    /// Records the current status of a run that has not ended, or of one of its branches. The
+    /// status of the run is recorded if `branch` is `None`.
     fn stands(&mut self, event: &Event<'_>, branch: Option<Branch<'_>>, status: Status) {
         let before = self.open.insert(Open::new(event, branch), status);
         self.tally(event, branch).note(before, status);
     }
 
-    /// Records the final status of a run or branch.
+    /// Records the final status of a run, or of one of its branches. Returns the tally in which the
+    /// status is counted.
     fn ended(
         &mut self,
         event: &Event<'_>,

@@ -2,20 +2,21 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// The status of a run or branch: its current status, or its final status if it has ended.
+/// The status of a run or branch. It is a final status if the run or branch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Status {
     Failed,
     TimedOut,
     Cancelled,
-    /// The run or branch waits for a person.
+    /// The run or branch waits for an answer of a person.
     Waiting,
     Running,
     Completed,
     Skipped,
 }
 
-/// All statuses, ordered by their importance for display. The most important status comes first.
+/// All statuses, from the most to the least important. If a flowchart node has several outcomes, it
+/// is colored by the most important status.
 pub(super) const STATUSES: [Status; 7] = [
     Status::Failed,
     Status::TimedOut,
@@ -26,24 +27,26 @@ pub(super) const STATUSES: [Status; 7] = [
     Status::Skipped,
 ];
 
-/// Counts the outcomes of the runs of a composite, or of the branches of a step.
+/// The numbers of runs of a composite, or of branches of a step, that have each status. Also
+/// contains their total attempts and longest duration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
-    /// How many runs or branches have each status. The order is that of [`STATUSES`].
+    /// The number of runs or branches with each status, in the order of [`STATUSES`].
     counts: [u64; STATUSES.len()],
     /// The reasons for the outcomes: error kinds, reasons for skipping branches, and names of
     /// limits that were reached.
     reasons: BTreeSet<&'static str>,
-    /// The longest duration of a run or branch.
+    /// The longest duration of any counted run or branch.
     took: Duration,
-    /// The total number of tool calls, including retries.
+    /// The total number of tool calls of all counted branches, including retries.
     attempts: u64,
 }
 
 // === impl Status ===
 
 impl Status {
-    /// Parses the final status of a branch, as it is contained in an event.
+    /// Parses the final status of a branch in an event, such as `timed_out`. Returns
+    /// [`Failed`](Self::Failed) for an unknown status.
     pub(super) fn of(ended: &str) -> Self {
         let is = |status: &Self| status.name() == ended;
         STATUSES.into_iter().find(is).unwrap_or(Self::Failed)
@@ -61,7 +64,7 @@ impl Status {
         }
     }
 
-    /// Returns the name of the status for display.
+    /// Returns a description of the status for labels, such as `timed out`.
     const fn words(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",
@@ -71,7 +74,7 @@ impl Status {
         }
     }
 
-    /// Returns the Mermaid style for nodes with this status. Its colors are legible on light and
+    /// Returns the Mermaid style of nodes with this status. The colors are legible on light and
     /// dark pages.
     pub(super) const fn style(self) -> &'static str {
         match self {
@@ -89,8 +92,8 @@ impl Status {
 // === impl Tally ===
 
 impl Tally {
-    /// Counts a run or branch with the status `now`. If the run or branch was counted with the
-    /// status `before`, it is no longer counted with that status.
+    /// Counts a run or branch with the status `now`. `before` is the status with which it was
+    /// counted until now, or `None` if it was not counted yet.
     pub(super) fn note(&mut self, before: Option<Status>, now: Status) {
         if let Some(before) = before {
             let count = self.count_mut(before);

@@ -22,7 +22,8 @@ const REPLACEMENT: char = '\u{fffd}';
 /// (an icon) and `\n` (a line break). Other pairs are Mermaid's internal encodings of `&` and `;`.
 const WORD_JOINER: char = '\u{2060}';
 
-/// The label of a node, as lines of text. The `Display` output is escaped and quoted.
+/// The label of a flowchart node, as lines of text. `Display` escapes and quotes the lines for
+/// Mermaid.
 pub(super) struct Label<'l, T>(pub(super) &'l [T]);
 
 impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
@@ -68,8 +69,8 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns a string in the form in which labels display it: truncated, with unsafe characters
-/// replaced, and with each run of whitespace collapsed to one space.
+/// Returns the form of a string that labels show: truncated to 80 characters, with unsafe
+/// characters replaced, and with each run of whitespace collapsed to one space.
 fn printable(text: &str) -> String {
     // The rest of a longer string would be truncated anyway, so it is not processed.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();

@@ -17,11 +17,12 @@ const RESERVED: RangeInclusive<i32> = -32768..=-32000;
 pub(crate) struct End {
     /// The status: `completed`, `failed`, `timed_out`, `suspended` or `cancelled`.
     pub(crate) status: &'static str,
-    /// The error kind (the attribute `error.type`), which has only a few different values. `None`
-    /// if the operation did not fail, or if the client caused the failure.
+    /// The error kind, for the attribute `error.type`, for example `tool_error`. There are only a
+    /// few different values. `None` if the operation did not fail, or if the client caused the
+    /// failure.
     pub(crate) error: Option<Cow<'static, str>>,
-    /// The JSON-RPC error code (the attribute `rpc.response.status_code`). `None` if the reply is
-    /// not a JSON-RPC error.
+    /// The code of the JSON-RPC error with which the operation ended, for the attribute
+    /// `rpc.response.status_code`. `None` if it did not end with a JSON-RPC error.
     pub(crate) code: Option<i32>,
 }
 
@@ -31,11 +32,12 @@ impl End {
     pub(crate) const CANCELLED: Self = Self::of("cancelled");
     pub(crate) const SUSPENDED: Self = Self::of("suspended");
     pub(crate) const PANICKED: Self = Self::failed("panic");
-    /// The outcome of an operation that ended with an error of the service instead of a reply.
+    /// The outcome of an operation for which the Tower service returned an error instead of a
+    /// reply.
     pub(crate) const UNANSWERED: Self = Self::failed("_OTHER");
     pub(crate) const TOOL_ERROR: Self = Self::failed("tool_error");
 
-    /// Returns the outcome of an operation that has returned this reply.
+    /// Returns the outcome of an operation that ended with this reply.
     ///
     /// If the reply is a JSON-RPC error, the outcome contains an error kind only if the server
     /// caused the error, as with an internal error. It contains no error kind if the client caused
@@ -74,8 +76,9 @@ impl End {
         }
     }
 
-    /// Returns the JSON-RPC error code as the value of a metrics label. The number of possible
-    /// values is small.
+    /// Returns the JSON-RPC error code for a label in metrics. Codes that JSON-RPC does not reserve
+    /// become `_OTHER`, so that the number of possible values is small. Returns `None` if there is
+    /// no error code.
     #[cfg(feature = "metrics")]
     pub(crate) fn low_code(&self) -> Option<Cow<'static, str>> {
         self.code.map(Self::of_code)
