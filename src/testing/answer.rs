@@ -26,11 +26,11 @@ use crate::message::Reply;
 #[derive(Clone)]
 #[must_use]
 pub struct Answer {
-    /// The answers of the sequence. Never empty.
+    /// The answers of the sequence, in the order of the calls. There is at least one.
     turns: Vec<Turn>,
 }
 
-/// One element of a sequence of answers: the answer to a single call.
+/// One answer of a sequence, with the delay before it is given.
 #[derive(Clone)]
 struct Turn {
     after: Duration,
@@ -151,8 +151,9 @@ impl Answer {
         self
     }
 
-    /// Returns a future with the answer to `call`. `before` is the number of earlier calls of the
-    /// same tool.
+    /// Returns a future that resolves to the answer to `call`, after the delay of the answer.
+    /// `before` is the number of earlier calls of the same tool, which selects the answer of the
+    /// sequence.
     pub(super) fn give(&self, call: RecordedCall, before: usize) -> BoxFuture<'static, Given> {
         let Turn { after, script } = self.turns[before.min(self.turns.len() - 1)].clone();
         Box::pin(async move {

@@ -25,8 +25,8 @@ use crate::message::Request;
 /// ```
 #[derive(Clone)]
 pub struct RecordedCall {
-    /// The request that made the call. It is in an `Arc`, so that recording a call does not clone
-    /// the request.
+    /// The `tools/call` request. It is in an `Arc`, so that recording a call does not clone the
+    /// request.
     request: Arc<Request>,
     at: Duration,
     pub(super) status: Status,

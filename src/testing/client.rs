@@ -26,10 +26,10 @@ use crate::{
     suggest::{DidYouMean, nearest},
 };
 
-/// The maximum number of pages that are requested from a tool list.
+/// The maximum number of pages that are requested when the tools of a service are listed.
 const MAX_TOOL_PAGES: usize = 1_000;
 
-/// The maximum number of listed tools that a panic message names.
+/// The maximum number of available tools that are listed in a panic message about a missing tool.
 const MAX_SHOWN: usize = 20;
 
 /// Creates a `tools/call` request for the tool `tool`. `arguments` is an object, or null for a call
@@ -145,7 +145,8 @@ where
 ///
 /// # Errors
 ///
-/// Returns the end of a sentence about the tools if they cannot be listed.
+/// Returns an error message if the tools cannot be listed. The message continues a sentence whose
+/// subject is the tools, as in `, have more than 1000 pages`.
 async fn all_tools<S>(service: S) -> Result<Vec<Tool>, String>
 where
     S: Service<Request, Response = Reply> + Clone,
@@ -242,8 +243,8 @@ where
     Ok(reply.into_tool_answer())
 }
 
-/// Describes an answer that is not the expected one. If the answer says that the tool does not
-/// exist, adds the tools that the service lists.
+/// Describes an unexpected answer for a panic message. If the answer says that the tool does not
+/// exist, adds the names of the tools that the service lists.
 pub(super) async fn explained<S>(service: S, answer: ToolAnswer) -> String
 where
     S: Service<Request, Response = Reply> + Clone,

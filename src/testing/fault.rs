@@ -80,8 +80,8 @@ impl Fault {
         }
     }
 
-    /// Answers a request with this fault. `ready` is the inner service, which is ready to be
-    /// called; some faults do not call it.
+    /// Answers a request with this fault. `ready` is the inner service, for which `poll_ready` has
+    /// returned ready. Some faults do not call it.
     pub(super) fn happen<S>(self, mut ready: S, request: Request) -> BoxFuture<'static, Given>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>, Future: Send> + Send + 'static,
@@ -138,8 +138,8 @@ impl Fault {
     }
 }
 
-/// Returns `answer` instead of an answer of the service. Before that, yields to the runtime once,
-/// because a real server would not answer immediately.
+/// Returns a future that resolves to `answer`, for a fault that does not call the service. The
+/// future first yields to the runtime once, because a real server would not answer immediately.
 fn instead(answer: impl Future<Output = Given> + Send + 'static) -> BoxFuture<'static, Given> {
     Box::pin(async {
         tokio::task::yield_now().await;

@@ -76,23 +76,23 @@ struct Shared {
     met: Arc<Mutex<Met>>,
 }
 
-/// A fault, together with the share of calls into which it is injected.
+/// A fault, and the fraction of calls into which it is injected.
 #[derive(Clone)]
 struct Rule {
-    /// The tool into whose calls the fault is injected. `None` if it is injected into the calls of
-    /// all tools.
+    /// The name of the tool into whose calls the fault is injected. `None` if the fault is injected
+    /// into the calls of all tools.
     tool: Option<String>,
     fault: Fault,
     share: f64,
 }
 
-/// The state of a [`Faults`] layer, which changes with each call: the random generators and the
-/// numbers of injected faults.
+/// The state of a [`Faults`] layer that changes with each call. All clones of the layer share it.
 #[derive(Default)]
 struct Met {
-    /// The random generator of each tool that was called. The key is the name of the tool.
+    /// The random number generator of each tool that was called, by the name of the tool.
     chance: HashMap<String, Rng>,
-    /// The number of injected faults for each rule, in the order of the rules.
+    /// The number of injected faults for each rule, in the order of the rules. Empty until the
+    /// first fault is injected.
     counts: Vec<usize>,
 }
 
@@ -163,7 +163,8 @@ impl Faults {
         rules.filter(|(rule, _)| rule.fault.name() == fault.name()).map(|(_, count)| count).sum()
     }
 
-    /// Chooses the fault for the next call of a tool. Returns `None` if this call has no fault.
+    /// Chooses the fault for the next call of a tool, and counts it. Returns `None` if no fault is
+    /// injected into this call.
     fn next(&self, tool: &str) -> Option<Fault> {
         let shared = &*self.0;
         let mut met = shared.met();
@@ -209,14 +210,14 @@ impl fmt::Debug for Faults {
 
 impl Shared {
     /// Returns the rules that apply to the calls of `tool`, each with its index. If `tool` is
-    /// `None`, returns only the rules that apply to all tools.
+    /// `None`, returns the rules that apply to all tools.
     fn rules_of(&self, tool: Option<&str>) -> impl Iterator<Item = (usize, &Rule)> {
         let is_meant = move |rule: &Rule| rule.tool.is_none() || rule.tool.as_deref() == tool;
         self.rules.iter().enumerate().filter(move |(_, rule)| is_meant(rule))
     }
 
-    /// Creates the random generator of a tool. It depends only on the seed and the name of the
-    /// tool, so it generates the same numbers in every process.
+    /// Creates the random number generator for the calls of a tool. It depends only on the seed and
+    /// the name of the tool, so that tests are reproducible.
     fn chance_of(&self, tool: &str) -> Rng {
         let mix = |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..);
         Rng::with_seed(tool.bytes().fold(self.seed, mix))

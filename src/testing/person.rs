@@ -55,7 +55,8 @@ pub struct Person {
     rounds: usize,
 }
 
-/// The scripted reaction to a question: the client sends an answer or ignores the question.
+/// The scripted reaction of the user to a question: the user answers the question or leaves it
+/// unanswered.
 #[derive(Clone, Debug)]
 enum Said {
     Answer(Value),
@@ -174,7 +175,7 @@ impl Person {
     }
 
     /// Returns the scripted answers to the questions of one round. Returns an error that describes
-    /// the question if no answer is defined for it.
+    /// the first question for which there is no scripted answer.
     fn answer_all(&mut self, asks: InputRequests) -> Result<InputResponses, String> {
         let mut said = InputResponses::new();
         for (key, request) in asks {
@@ -191,8 +192,8 @@ impl Person {
     }
 }
 
-/// Returns the `_meta` with which a client declares that it supports elicitation, sampling and
-/// roots.
+/// Returns the `_meta` of a request in which a client declares support for elicitation, sampling
+/// and roots.
 fn can_be_asked() -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     let abilities =

@@ -14,14 +14,14 @@ use serde_json::{Map, Value};
 
 use super::{Answer, RecordedCall, Server};
 
-/// The value of the member `format` in the first line of a recording, which identifies the file as
-/// a recording.
+/// The value of the member `format` in the first line of a recording. A file without it is not a
+/// recording.
 const FORMAT: &str = "mcp-composite recording";
 /// The version of the recording format that this module supports.
 const VERSION: u64 = 1;
 
-/// The member of a JSON object that replaces a value in a recording, because the value was too
-/// large.
+/// A member with this name marks an object that replaces a value in a recording, because the value
+/// was too large.
 const OMITTED: &str = "(omitted)";
 
 /// A line of a recording. Contains only the data that is needed to replay calls.
@@ -61,7 +61,7 @@ struct Attempt {
     arguments: Option<Value>,
 }
 
-/// A recorded tool call, with the answer that its replay returns.
+/// A recorded tool call, with the answer that the server gives when the call is replayed.
 struct Played {
     arguments: Option<Value>,
     answer: Answer,
@@ -123,8 +123,8 @@ impl Server {
     }
 }
 
-/// Parses the runs in a recording. If a run was recorded several times, returns its last state. The
-/// runs have the order in which they first appear.
+/// Parses the runs in the text of a recording, in the order in which they first appear. If the
+/// recording contains several states of a run, returns only the last one.
 fn runs(text: &str) -> Result<Vec<Run>, String> {
     let mut lines = text.lines();
     let header = lines.next().and_then(|line| serde_json::from_str(line).ok());
@@ -150,7 +150,9 @@ fn runs(text: &str) -> Result<Vec<Run>, String> {
     Ok(runs)
 }
 
-/// Finds the recorded call that matches `call`, marks it as replayed, and returns its answer.
+/// Returns the recorded answer to `call`, and marks the recorded call as replayed. Chooses the
+/// first recorded call with the same arguments that was not replayed yet, or the last one if all
+/// were replayed. If there is no such call, returns a failure.
 fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
     let arguments = match call.arguments() {
         Value::Null => Value::Object(Map::new()),
@@ -169,8 +171,8 @@ fn next(played: &mut [Played], call: &RecordedCall) -> Answer {
 // === impl Branch ===
 
 impl Branch {
-    /// Converts one attempt of a recorded branch to a call that can be replayed. A recording
-    /// contains only the result of the last attempt.
+    /// Converts the attempt with this index to a tool call that can be replayed. Only the last
+    /// attempt of a branch has a recorded result. Earlier attempts are replayed as failures.
     fn played(&self, index: usize) -> Played {
         let Attempt { at_ms, ref arguments, .. } = self.attempts[index];
         let following = self.attempts.get(index + 1);

@@ -29,7 +29,7 @@ pub struct Server(Arc<Shared>);
 struct Shared {
     made: Instant,
     state: Mutex<State>,
-    /// Wakes [`Server::until`] whenever a call has arrived or ended.
+    /// A channel that wakes [`Server::until`] each time a call has arrived or ended.
     changed: watch::Sender<()>,
 }
 
@@ -52,8 +52,8 @@ struct Scripted {
     calls: usize,
 }
 
-/// A guard that belongs to a running call. When the call ends, it records whether the call was
-/// answered, dropped, or has panicked.
+/// A guard that exists while a call is running. When it is dropped, it records whether the call was
+/// answered, was dropped or has panicked.
 struct Watch {
     server: Server,
     place: usize,
@@ -339,7 +339,8 @@ impl fmt::Debug for Server {
 // === impl State ===
 
 impl State {
-    /// Records a call. Returns the index of the call, and a future that resolves to its answer.
+    /// Records a call that has arrived. Returns the index of the call in `calls`, and a future that
+    /// resolves to the scripted answer.
     fn begin(&mut self, call: RecordedCall) -> (usize, BoxFuture<'static, Given>) {
         let scripted = self.tools.iter_mut().find(|scripted| scripted.tool.name == call.tool());
         let given = match scripted {
