@@ -68,7 +68,7 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The timeout for listing all pages of tools.
+/// The maximum time for requesting all pages of a service's list of tools.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age at which a catalog is refreshed, even if no change of the tools was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);

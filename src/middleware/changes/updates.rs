@@ -48,8 +48,8 @@ struct Inboxes {
     by_id: BTreeMap<u64, Arc<Inbox>>,
 }
 
-/// The queue of a receiver. The receiver can select the resources that it is interested in, and
-/// rename their URIs.
+/// The queue of a receiver, with its settings. The settings select resources, and translate their
+/// URIs for the receiver.
 struct Inbox {
     rename: Option<Arc<Renamed>>,
     /// A function that selects the resources to which the receiver has subscribed. `None` if the

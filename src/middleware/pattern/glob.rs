@@ -12,8 +12,8 @@ pub(super) fn is_glob(pattern: &str) -> bool {
     pattern.contains(SPECIAL)
 }
 
-/// Translates a glob to a regular expression. Returns an error message if the glob is invalid. When
-/// the regular expression is compiled, the option that `.` also matches line breaks must be set.
+/// Translates a glob to a regular expression. The result must be compiled with the option that lets
+/// `.` match line breaks. Returns an error message if the glob is invalid.
 pub(super) fn expression(glob: &str) -> Result<String, String> {
     let mut expression = String::from("^");
     let mut depth = 0;
@@ -51,8 +51,9 @@ pub(super) fn expression(glob: &str) -> Result<String, String> {
     Ok(expression)
 }
 
-/// Translates a character class of a glob, such as `[a-z]`. `rest` is the pattern after the opening
-/// bracket.
+/// Translates a character class of a glob, such as `[a-z]`, and appends the translation to
+/// `expression`. `rest` is the part of the glob after the opening bracket. Returns an error message
+/// if the class is invalid.
 fn class(rest: &mut Peekable<Chars<'_>>, expression: &mut String) -> Result<(), String> {
     let unclosed = || "`[` is never closed".to_owned();
     expression.push('[');

@@ -21,7 +21,7 @@ pub(crate) struct TextSet(Vec<Part>);
 pub(crate) enum Part {
     /// This literal text.
     Text(String),
-    /// Any string without `/`.
+    /// A wildcard that stands for any string without `/`.
     Segment,
     /// Any string.
     Anything,
