@@ -101,8 +101,8 @@ impl RedisStore {
         self
     }
 
-    /// Stores a value with its owner, and returns its handle. If the size of each caller's values
-    /// is limited, first reserves room in the caller's share.
+    /// Stores a value with its owner in Redis, and returns the handle of the value. If the store
+    /// limits the size of each caller's values, first reserves room in the caller's share.
     async fn keep(
         &self,
         value: Vec<u8>,

@@ -162,7 +162,8 @@ impl Account {
     }
 }
 
-/// Converts a duration to microseconds. The result is at least 1, and at most a quarter of [`MAX`].
+/// Converts a duration to microseconds, for use in Lua scripts. The result is at least 1, and at
+/// most a quarter of [`MAX`], so that a script can add it to a timestamp exactly.
 fn micros(duration: Duration) -> u64 {
     // The upper bound ensures that the sum of the duration and a timestamp is exact. It exceeds the
     // lifetime of any server.

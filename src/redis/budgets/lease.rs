@@ -8,8 +8,8 @@ use super::{
 };
 use crate::budget::Settle;
 
-/// An amount of a budget that Redis reserves for a call, or may have reserved. When the lease is
-/// dropped, the amount is released.
+/// A reservation of an amount of a budget for a call. Redis has granted the reservation, or it is
+/// not known yet whether Redis has granted it. When the lease is dropped, the amount is released.
 pub(super) struct Lease {
     settling: Arc<Settling>,
     account: Account,
