@@ -237,8 +237,9 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates the arguments, unless this takes more than `left` steps. Subtracts the number of
-    /// steps from `left`.
+    /// Validates the arguments, and subtracts the number of steps from `left`. If the validation
+    /// would take more than `left` steps, returns [`Verdict::TooLong`] without validating the
+    /// arguments.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;
@@ -256,8 +257,9 @@ impl Compiled {
         }
     }
 
-    /// Returns all violations in arguments that are known to be invalid. If collecting all
-    /// violations is too expensive, returns a single violation without a path.
+    /// Returns all violations in arguments that were found to be invalid. `steps` is the number of
+    /// steps that their validation took. If collecting all violations would be too expensive,
+    /// returns a single violation without a path.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {

@@ -106,7 +106,8 @@ impl<'s> Coercion<'s> {
 
     /// Selects branches for all `anyOf` and `oneOf` keywords that the value does not match. For
     /// each of these keywords, adds to `rules` the first branch that the value would match after
-    /// edits.
+    /// edits. Returns [`Fit::Never`] if a keyword has no such branch, and [`Fit::Edited`]
+    /// otherwise.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;

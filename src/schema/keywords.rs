@@ -12,8 +12,8 @@ const MAPS: [&str; 6] =
 /// Keywords that refer to another schema.
 pub(crate) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A subschema of a schema. Contains the keyword in whose value the subschema was found, and the
-/// part of a JSON value to which the subschema applies.
+/// A subschema of a schema, with the keyword that contains it. Also contains the part of a JSON
+/// value to which the subschema applies.
 pub(crate) struct Subschema<'s> {
     pub(crate) keyword: &'s str,
     pub(crate) applies_to: AppliesTo<'s>,

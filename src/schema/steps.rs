@@ -562,8 +562,8 @@ fn comparisons(values: &[Value]) -> usize {
     groups.values().map(|(values, parts)| (values - 1).saturating_mul(*parts)).sum()
 }
 
-/// Computes the same hash of a value as the validator. This hash ignores how arrays are nested, and
-/// treats all numbers as floats. Returns the number of parts of the value.
+/// Computes the hash of a value in the same way as the validator, which ignores how arrays are
+/// nested, and treats all numbers as floats. Returns the number of parts of the value.
 fn hash(value: &Value, hasher: &mut DefaultHasher) -> usize {
     1 + match value {
         Value::Null => 0,

@@ -65,9 +65,9 @@ pub(super) struct Cost {
 /// The time in steps that it takes to read a string, depending on the length of the string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// The cost for each string, regardless of its length.
+    /// The number of steps for reading any string, even an empty one.
     each: usize,
-    /// The additional cost for every [`BYTES_PER_STEP`] bytes of the string.
+    /// The number of additional steps for every [`BYTES_PER_STEP`] bytes of the string.
     long: usize,
 }
 

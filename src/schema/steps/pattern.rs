@@ -29,7 +29,8 @@ const COSTLY: usize = 128;
 /// of [`BYTES_PER_STEP`] bytes, in validation steps. A search may have to follow all positions at
 /// the same time.
 const POSITION: usize = 80;
-/// The cost of a Unicode word boundary in an expression, expressed as a number of positions.
+/// The number of [positions](positions) that take as long as a Unicode word boundary in an
+/// expression.
 const WORD_BOUNDARY: usize = 3;
 /// The number of transitions of a character class that take as long as one [position](positions).
 const TRANSITIONS: usize = 32;
