@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-/// Returns the messages of an error and all of its sources, separated by colons.
+/// Returns the message of an error, followed by the messages of its sources, separated by colons.
+/// Omits a message that an earlier message contains.
 pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
