@@ -113,7 +113,7 @@ struct CaseId(Id, usize);
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
-/// A class in the Mermaid text, which defines a style for several nodes.
+/// A style class in the Mermaid text, with the nodes to which it applies.
 struct Class<'c> {
     name: &'static str,
     style: &'static str,

@@ -194,8 +194,8 @@ impl Run {
         self.is_over
     }
 
-    /// Returns the record of a composite in this run. Returns `None` if the run has not called the
-    /// composite.
+    /// Returns the outcomes of a composite in this run. Returns `None` if the composite was not
+    /// called in the run.
     pub(super) fn of(&self, composite: &str) -> Option<&Record> {
         self.records.get(composite)
     }

@@ -33,8 +33,8 @@ pub(super) const STATUSES: [Status; 7] = [
 pub(super) struct Tally {
     /// The number of runs or branches with each status, in the order of [`STATUSES`].
     counts: [u64; STATUSES.len()],
-    /// The reasons for the outcomes: error kinds, reasons for skipping branches, and names of
-    /// limits that were reached.
+    /// The reasons for the outcomes, for the label of a node: error kinds such as `service`,
+    /// reasons for skipping branches, and names of limits that were reached.
     reasons: BTreeSet<&'static str>,
     /// The longest duration of any counted run or branch.
     took: Duration,
