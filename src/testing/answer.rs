@@ -196,7 +196,7 @@ pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Re
     ServerResult::InputRequiredResult(asks).into()
 }
 
-/// The outcome of a call to a scripted service.
+/// The outcome of a call to a scripted service: a reply, or an error of the service.
 pub(super) type Given = Result<Reply, BoxError>;
 
 impl From<Reply> for Answer {
