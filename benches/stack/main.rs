@@ -37,6 +37,7 @@ use mcp_composite::{
     composite::{CompositeLayer, CompositeTool},
     filter::FilterLayer,
     limit::LimitLayer,
+    lock::{Lock, LockLayer},
     message::Request,
     pattern::Selection,
     redact::RedactLayer,
@@ -57,7 +58,7 @@ const KIB_64: usize = 64 << 10;
 const MANY: usize = 1_000;
 
 fn main() {
-    measure::run(&[empty(), rules(), list(), search(), names(), sizes()]);
+    measure::run(&[empty(), rules(), list(), search(), lock(), names(), sizes()]);
 }
 
 /// Calls through layers without rules.
@@ -165,6 +166,30 @@ fn search() -> Group {
         .case("everything", &service, &search(""))
         .first_call("words_with_index", first, &search("create a new issue in the repository"))
         .against("words")
+}
+
+/// A lock of many tools: lists through it, a list that is compared for the first time, and a call.
+fn lock() -> Group {
+    let leaf = Leaf::new(MANY);
+    let mut approved = Lock::new();
+    for tool in leaf.tools() {
+        approved.pin("backend", tool).expect("the names differ");
+    }
+    let layer = LockLayer::new(&approved, "backend");
+    let (request, service) = (call(&leaf.name(5), small_arguments()), layer.layer(leaf.clone()));
+    let first = {
+        let leaf = leaf.clone();
+        move || layer.layer(leaf.clone())
+    };
+    Group::new("lock_1000")
+        .case("list", &leaf, &Request::list_tools())
+        .case("list_locked", &service, &Request::list_tools())
+        .against("list")
+        .first_call("list_compared", first, &Request::list_tools())
+        .against("list")
+        .case("call", &leaf, &request)
+        .case("call_locked", &service, &request)
+        .against("call")
 }
 
 /// Filters that allow increasing numbers of tools by their names.
