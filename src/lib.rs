@@ -67,6 +67,7 @@
 //! | what clients see | [`advertise`], [`alias`], [`filter`], [`lock`] |
 //! | what clients may send and use | [`limit`], [`validate`], [`budget`] |
 //! | what clients receive | [`truncate`], [`redact`], [`cache`] |
+//! | long calls | [`tasks`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
 //! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`store`], [`redis`] |
 //! | changes at run time | [`changes`], [`reload`] |
@@ -167,7 +168,9 @@ pub use self::layers::cache;
 pub use self::telemetry::metrics;
 pub use self::{
     hosts::functions,
-    layers::{advertise, alias, budget, filter, limit, lock, redact, trace, truncate, validate},
+    layers::{
+        advertise, alias, budget, filter, limit, lock, redact, tasks, trace, truncate, validate,
+    },
     middleware::{catalog, changes, intercept, pattern, reload},
     telemetry::{mermaid, observe},
 };

@@ -79,6 +79,7 @@ use crate::{
     observe::{Observer, Observers},
     pattern::Patterns,
     redact::{Redact, RedactLayer},
+    tasks::{TaskLayer, Tasks},
     trace::{Trace, TraceLayer},
     truncate::{Truncate, TruncateLayer},
     validate::{Validate, ValidateLayer},
@@ -88,7 +89,7 @@ use crate::{
 type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
 
 /// The layers from [`Advertise`] to the innermost layer.
-type AdvertiseAndBelow<S> = Advertise<Truncate<Composite<BackendLayers<CacheAndBelow<S>>>>>;
+type AdvertiseAndBelow<S> = Advertise<Tasks<Truncate<Composite<BackendLayers<CacheAndBelow<S>>>>>>;
 
 /// The layers from [`Cache`] to the innermost layer.
 #[cfg(feature = "cache")]
@@ -109,6 +110,7 @@ pub struct StackLayer {
     trace: TraceLayer,
     limit: LimitLayer,
     advertise: AdvertiseLayer,
+    tasks: TaskLayer,
     truncate: TruncateLayer,
     composite: CompositeLayer,
     #[cfg(feature = "cache")]
@@ -195,6 +197,17 @@ impl StackLayer {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(observer);
+        self
+    }
+
+    /// Sets the layer that runs calls of composites as tasks. The stack sets the composites itself.
+    ///
+    /// Even without this method, calls become tasks as the [`TaskMode`]s of composites define.
+    ///
+    /// [`TaskMode`]: crate::composite::TaskMode
+    #[must_use]
+    pub fn tasks(mut self, tasks: TaskLayer) -> Self {
+        self.tasks = tasks;
         self
     }
 
@@ -285,9 +298,11 @@ impl StackLayer {
         self.backend.uris_of(uri)
     }
 
-    /// Adds the resources capability to `capabilities` if the stack stores truncated results. See
-    /// [`TruncateLayer::declare`].
+    /// Adds the capabilities that layers of the stack provide to `capabilities`: the resources
+    /// capability if the stack stores truncated results, and the tasks extension if calls can become
+    /// tasks. See [`TruncateLayer::declare`] and [`TaskLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
+        self.tasks.clone().composites(&self.composite).declare(capabilities);
         self.truncate.declare(capabilities);
     }
 
@@ -334,8 +349,10 @@ impl<S> Layer<S> for StackLayer {
         #[cfg(feature = "cache")]
         let inner = self.cached(inner);
         let backend = self.backend.clone().mentioned(mentioned);
+        let tasks = self.tasks.clone().composites(&composite);
         let inner = composite.layer(backend.common_layers(inner));
-        Stack(trace.layer(self.limit.layer(advertise.layer(truncate.layer(inner)))))
+        let inner = advertise.layer(tasks.layer(truncate.layer(inner)));
+        Stack(trace.layer(self.limit.layer(inner)))
     }
 }
 
@@ -485,6 +502,7 @@ impl fmt::Debug for StackLayer {
             .field("trace", &self.trace)
             .field("limit", &self.limit)
             .field("advertise", &self.advertise)
+            .field("tasks", &self.tasks)
             .field("truncate", &self.truncate)
             .field("composite", &self.composite)
             .field("alias", &self.backend.alias)
@@ -523,7 +541,7 @@ where
     /// then lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.advertise();
-        let composite = advertise.get_ref().get_ref();
+        let composite = self.composite();
         let filter = composite.get_ref().get_ref();
         let validate = filter.get_ref();
         #[cfg(feature = "cache")]
@@ -545,7 +563,11 @@ where
         composite: &str,
         arguments: JsonObject,
     ) -> Result<Preview, ErrorData> {
-        self.advertise().get_ref().get_ref().preview(composite, arguments).await
+        self.composite().preview(composite, arguments).await
+    }
+
+    const fn composite(&self) -> &Composite<BackendLayers<CacheAndBelow<S>>> {
+        self.advertise().get_ref().get_ref().get_ref()
     }
 
     const fn advertise(&self) -> &AdvertiseAndBelow<S> {

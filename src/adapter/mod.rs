@@ -162,6 +162,7 @@ pub use self::{
 
 #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
 pub(crate) use self::serve::account;
+pub(crate) use self::serve::failure;
 
 /// Returns `true` if the protocol version is 2026-07-28 or later.
 fn is_modern(version: &ProtocolVersion) -> bool {

@@ -34,6 +34,7 @@ use super::{
     input,
     report::Templates,
     strategy::{Fallback, Pipeline, Race, Strategy, Success, Workflow},
+    task_mode::TaskMode,
 };
 use crate::{
     engine::{
@@ -80,6 +81,7 @@ pub(super) struct Compiled {
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
     pub(super) trace: Trace,
+    pub(super) task: TaskMode,
     /// The targets of the plan's tool calls, indexed by call site. They contain the properties of
     /// the calls that are not part of the plan.
     pub(super) targets: Vec<CompiledTarget>,
@@ -389,6 +391,9 @@ impl Compiled {
             plan,
             answer,
             trace: definition.trace,
+            task: definition
+                .task
+                .unwrap_or_else(|| TaskMode::default_of(&definition.strategy, definition.timeout)),
             targets,
             remarks,
             templates: Templates::default(),

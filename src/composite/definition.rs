@@ -11,6 +11,7 @@ use super::{error::Segment, tool_call::ToolCall};
 use super::{
     step::Step,
     strategy::{FanOut, Pipeline, Strategy, Target, Workflow},
+    task_mode::TaskMode,
 };
 use crate::{engine::limits::RunLimits, expr::Variables, named::named};
 
@@ -58,6 +59,8 @@ pub struct CompositeTool {
     pub(crate) on_limit: OnLimit,
     pub(crate) strategy: Strategy,
     pub(crate) trace: Trace,
+    /// `None` if the default of the strategy applies.
+    pub(crate) task: Option<TaskMode>,
     pub(crate) strict: bool,
     pub(crate) variables: Variables,
 }
@@ -119,6 +122,7 @@ impl CompositeTool {
             on_limit: OnLimit::default(),
             strategy: strategy.into(),
             trace: Trace::default(),
+            task: None,
             strict: true,
             variables: Variables::new(),
         }
@@ -308,6 +312,15 @@ impl CompositeTool {
     #[must_use]
     pub const fn trace(mut self, trace: Trace) -> Self {
         self.trace = trace;
+        self
+    }
+
+    /// Sets whether calls of the composite become MCP tasks, if the client supports tasks. Defaults
+    /// to [`TaskMode::Optional`] for a [`Workflow`] whose timeout is longer than 60 seconds, and to
+    /// [`TaskMode::Never`] for all other composites.
+    #[must_use]
+    pub const fn task(mut self, mode: TaskMode) -> Self {
+        self.task = Some(mode);
         self
     }
 

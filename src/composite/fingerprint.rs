@@ -29,6 +29,8 @@ pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {
         output_schema: _,
         // A hash of secret values could be used to guess them.
         variables: _,
+        // Only determines how the client receives the result.
+        task: _,
         input_schema,
         timeout,
         limits: RunLimits { max_calls, max_result_bytes, max_cost },

@@ -10,6 +10,7 @@ use super::{
     error::DefinitionErrors,
     flow::{self, FlowPolicy, FlowReport, FlowViolation, ListedFlows},
     flowchart::{self, UnknownComposite},
+    task_mode::TaskMode,
 };
 use crate::{
     catalog::{CatalogSettings, catalog_setters},
@@ -107,6 +108,12 @@ impl CompositeLayer {
     #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.program.composites.iter().map(|composite| &*composite.name)
+    }
+
+    /// Returns the name, the task mode and the timeout of each composite.
+    pub(crate) fn task_modes(&self) -> impl Iterator<Item = (&str, TaskMode, Duration)> {
+        let composites = self.program.composites.iter();
+        composites.map(|composite| (&*composite.name, composite.task, composite.timeout))
     }
 
     /// Sets the resource limits of a single call of a composite, such as the maximum number of tool

@@ -354,6 +354,7 @@ mod service;
 mod step;
 mod strategy;
 mod target_call;
+mod task_mode;
 mod tool_call;
 
 #[cfg(feature = "config")]
@@ -383,6 +384,7 @@ pub use self::{
     strategy::{
         BranchOrder, Fallback, FanOut, Labels, Pipeline, Race, Strategy, Success, Target, Workflow,
     },
+    task_mode::TaskMode,
     tool_call::ToolCall,
 };
 pub use crate::{

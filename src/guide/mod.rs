@@ -14,6 +14,7 @@
 //! | install the gateway and connect clients | [deployment] |
 //! | rename tools and fix arguments | [aliases] |
 //! | ask the user for approval or input | [elicitation] |
+//! | run long composites in the background | [`tasks`](crate::tasks) |
 //! | limit the usage of calls and the size of results | [choosing a limit](crate::budget#choosing-a-limit) |
 //! | limit calls per time and caller | [rate_limits] |
 //! | cache the results of read-only tools | [caching] |

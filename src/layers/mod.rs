@@ -17,6 +17,8 @@ pub mod lock;
 
 pub mod redact;
 
+pub mod tasks;
+
 pub mod trace;
 
 pub mod truncate;

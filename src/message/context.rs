@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use rmcp::{
     Peer, RoleServer,
-    model::{Extensions, RequestId, RequestMetaObject},
+    model::{ClientCapabilities, Extensions, RequestId, RequestMetaObject, TASKS_EXTENSION_ID},
     service::RequestContext,
 };
 use serde_json::{Map, Value};
@@ -272,6 +272,45 @@ impl Context {
             context.meta_mut().remove(CLIENT_CAPABILITIES);
         }
         context
+    }
+
+    /// Returns `true` if the client declares that it supports the MCP extension for tasks.
+    pub(crate) fn supports_tasks(&self) -> bool {
+        let declares = |capabilities: &ClientCapabilities| capabilities.supports_tasks();
+        match self.meta.get(CLIENT_CAPABILITIES) {
+            // Most clients do not declare the extension, so this is checked before all capabilities
+            // are parsed.
+            Some(declared) => {
+                let extensions = declared.get("extensions");
+                extensions.is_some_and(|extensions| extensions.get(TASKS_EXTENSION_ID).is_some())
+                    && self.meta.client_capabilities().as_ref().is_some_and(declares)
+            }
+            // Only clients with protocol version 2026-07-28 declare their version in each request.
+            None if self.meta.contains_key(PROTOCOL_VERSION) => false,
+            None => {
+                let info = self.peer.as_ref().and_then(Peer::peer_info);
+                info.is_some_and(|info| declares(&info.capabilities))
+            }
+        }
+    }
+
+    /// Returns the context for a call that continues as a task after this request has ended. It has
+    /// no connection and no cancellation token, and reports no progress. The questions that the
+    /// client can answer remain in `_meta`, so that composites return them as requests for input.
+    pub(crate) fn for_task(&mut self) -> Self {
+        self.note_live_client();
+        let BranchParts { meta, extensions } = self.branch_parts();
+        Self {
+            meta: Shared::of(meta.as_ref()),
+            extensions: Shared::of(extensions.as_ref()),
+            cancellation: None,
+            peer: None,
+            progress: None,
+            logs: None,
+            live_client: None,
+            cached: None,
+            ..self.clone()
+        }
     }
 
     /// Creates the context for a branch of a composite from the context of the request that called

@@ -1,7 +1,8 @@
-//! Cancels tasks that tools have started. This crate does not support results that are returned by
-//! tasks, so no client would request the result of the task.
+//! Declares the MCP extension for tasks, and cancels tasks that tools have started.
 
-use rmcp::model::{CancelTaskParams, CancelTaskRequest};
+use rmcp::model::{
+    CancelTaskParams, CancelTaskRequest, JsonObject, ServerCapabilities, TASKS_EXTENSION_ID,
+};
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
@@ -9,6 +10,12 @@ use crate::{
     message::{Context, Reply, Request},
     warnings::sanitize::Reason,
 };
+
+/// Adds the tasks extension to the declared capabilities of a server.
+pub(crate) fn declare_tasks(capabilities: &mut ServerCapabilities) {
+    let extensions = capabilities.extensions.get_or_insert_default();
+    extensions.entry(TASKS_EXTENSION_ID.to_owned()).or_insert_with(JsonObject::new);
+}
 
 /// Cancels the task with the id `id` by sending a request to the server, because no client will
 /// request the result of the task.

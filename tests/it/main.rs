@@ -111,6 +111,7 @@ mod stack;
 mod states;
 mod steps;
 mod support;
+mod tasks;
 #[cfg(all(unix, feature = "cli"))]
 mod telemetry;
 mod testing;

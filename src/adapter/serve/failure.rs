@@ -12,7 +12,7 @@ use crate::message::Cause;
 ///
 /// The panic message is not logged, because it may contain call arguments or other private data.
 /// The panic hook has already received it.
-pub(super) fn caught<T>(
+pub(crate) fn caught<T>(
     method: &str,
     work: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, ErrorData>> {
@@ -23,7 +23,7 @@ pub(super) fn caught<T>(
 }
 
 /// Converts an error of the service into the JSON-RPC error for the client.
-pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
+pub(crate) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static)) -> ErrorData {
     match Cause::of(error) {
         Cause::TimedOut => ErrorData::internal_error("the request timed out", None),
         Cause::Overloaded => ErrorData::internal_error("the server is overloaded", None),
@@ -40,7 +40,7 @@ pub(super) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
 
 /// Returns the error for the client if the service has returned a result whose type does not match
 /// the method.
-pub(super) fn mismatch(method: &str) -> ErrorData {
+pub(crate) fn mismatch(method: &str) -> ErrorData {
     tracing::warn!(method, "the type of the result does not match the method of the request");
     ErrorData::internal_error("the server returned an invalid result", None)
 }

@@ -1,7 +1,7 @@
 //! Implements `ServerHandler` for [`ServeService`]: each method sends a request to the Tower
 //! service.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::atomic::Ordering};
 
 use futures::future::{self, FutureExt};
 #[expect(deprecated, reason = "older clients use the deprecated methods")]
@@ -22,7 +22,7 @@ use rmcp::{
         PingRequestMethod, ProgressNotificationParam, ProtocolVersion,
         ReadResourceDirectoryRequest, ReadResourceDirectoryRequestParams,
         ReadResourceDirectoryResult, ReadResourceRequest, ReadResourceRequestParams,
-        ReadResourceResponse, RequestOptionalParam, ServerConfig, ServerResult,
+        ReadResourceResponse, RequestOptionalParam, ServerCapabilities, ServerConfig, ServerResult,
         SetLevelRequestMethod, SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter,
         Tool, UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
         UpdateTaskRequest,
@@ -46,7 +46,7 @@ use super::{
     param_headers,
     tools::{Known, Search},
 };
-use crate::message::{ToolService, is_of_protocol};
+use crate::message::{ToolService, is_of_protocol, tasks::declare_tasks};
 #[cfg(feature = "http")]
 use crate::{catalog, pagination::Pages};
 
@@ -156,7 +156,10 @@ where
         match self.answer(method, message, context).await? {
             ServerResult::CallToolResult(result) => Ok(result.into()),
             ServerResult::InputRequiredResult(asked) => Ok(asked.into()),
-            ServerResult::CreateTaskResult(task) => Ok(task.into()),
+            ServerResult::CreateTaskResult(task) => {
+                self.shared.has_tasks.store(true, Ordering::Relaxed);
+                Ok(task.into())
+            }
             _ => Err(mismatch(method)),
         }
     }
@@ -249,7 +252,10 @@ where
                 let message = InitializeRequest::new(params);
                 let method = message.method.as_str();
                 match self.answer(method, message, context).await? {
-                    ServerResult::InitializeResult(result) => Ok(result),
+                    ServerResult::InitializeResult(result) => {
+                        self.note_tasks(&result.capabilities);
+                        Ok(result)
+                    }
                     _ => Err(mismatch(method)),
                 }
             }
@@ -270,7 +276,10 @@ where
                 let message = DiscoverRequest::new(DiscoverRequestParams {});
                 let method = message.method.as_str();
                 match self.answer(method, message, context).await? {
-                    ServerResult::DiscoverResult(result) => result,
+                    ServerResult::DiscoverResult(result) => {
+                        self.note_tasks(&result.capabilities);
+                        result
+                    }
                     _ => return Err(mismatch(method)),
                 }
             }
@@ -293,7 +302,13 @@ where
     }
 
     fn get_info(&self) -> ServerConfig {
-        self.declared(self.shared.aside.info())
+        let mut description = self.declared(self.shared.aside.info());
+        // rmcp forwards requests about tasks only if this description declares tasks. The
+        // description of a wrapped handler does not contain what its layers declare.
+        if self.shared.has_tasks.load(Ordering::Relaxed) {
+            declare_tasks(&mut description.capabilities);
+        }
+        description
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -376,6 +391,13 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
+    /// Records whether the service has tasks.
+    fn note_tasks(&self, declared: &ServerCapabilities) {
+        if declared.supports_tasks() {
+            self.shared.has_tasks.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// If clients are notified of changes, declares `listChanged` in the server description.
     fn declared(&self, mut description: ServerConfig) -> ServerConfig {
         if self.changing.is_some() {

@@ -3,7 +3,7 @@
 mod changes;
 mod describe;
 mod elicitation_bridge;
-mod failure;
+pub(crate) mod failure;
 mod handler;
 mod notifications;
 #[cfg(feature = "http")]

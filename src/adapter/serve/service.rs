@@ -4,7 +4,7 @@ use std::{
     any::{self, Any},
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
 };
 
 use futures::future::{self, BoxFuture, Either, FutureExt, TryFutureExt};
@@ -68,6 +68,8 @@ pub(super) struct Shared<S> {
     service: Mutex<S>,
     pub(super) aside: Arc<dyn Passthrough>,
     pub(super) opening: Opening,
+    /// Whether the service has declared or created tasks.
+    pub(super) has_tasks: AtomicBool,
     pub(super) tools: ListedTools,
     #[cfg(feature = "http")]
     pub(super) searches: Searches,
@@ -98,6 +100,10 @@ impl<S> ServeService<S> {
     /// on. The server itself answers `initialize`, `server/discover` and `ping`, and discards
     /// notifications from clients. It supports `subscriptions/listen` only with
     /// [`changes`](Self::changes).
+    ///
+    /// Clients use capabilities of layers only if the description declares them: see
+    /// [`StackLayer::declare`](crate::stack::StackLayer::declare). The server forwards requests about
+    /// [tasks](crate::tasks) only if the description declares tasks, or after it has created one.
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
         Self::over(service, Arc::new(Described(description)), Opening::Passthrough)
@@ -125,6 +131,7 @@ impl<S> ServeService<S> {
                 service: Mutex::new(service),
                 aside,
                 opening,
+                has_tasks: AtomicBool::new(false),
                 tools: ListedTools::default(),
                 #[cfg(feature = "http")]
                 searches: Searches::default(),

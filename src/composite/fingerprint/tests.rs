@@ -5,7 +5,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use super::*;
 use crate::{
     composite::{
-        BranchOrder, Finally, JsonType, Labels, OnLimit, Repeat, Then, Trace,
+        BranchOrder, Finally, JsonType, Labels, OnLimit, Repeat, TaskMode, Then, Trace,
         compile::Program,
         step::{Action, Case, ComputedValue, Elicitation, ForEach, Otherwise, Stop, Switch},
         tool_call::ToolCall,
@@ -238,11 +238,12 @@ fn fingerprints_change_with_every_field_that_affects_a_run() {
 
 #[test]
 fn fingerprints_ignore_descriptions() {
-    let changes: [Change<CompositeTool>; 5] = [
+    let changes: [Change<CompositeTool>; 6] = [
         ("description", |tool| tool.description = "Other".into()),
         ("title", |tool| tool.title = Some("Title".into())),
         ("annotations", |tool| tool.annotations = ToolAnnotations::new().read_only(true)),
         ("output_schema", |tool| tool.output_schema = Some(JsonObject::new())),
+        ("task", |tool| tool.task = Some(TaskMode::Always)),
         ("property description", |tool| property(tool).description = Some("What it is".into())),
     ];
     for (what, change) in changes {

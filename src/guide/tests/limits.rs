@@ -75,6 +75,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         "how many bytes are random",
         &[
             "hosts/normalize/names.rs HASH",
+            "layers/tasks/registry.rs ID",
             "redis/budgets/mod.rs ID",
             "redis/store.rs HANDLE",
             "redis/store.rs TAKING",

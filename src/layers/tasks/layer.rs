@@ -1,0 +1,135 @@
+//! The layer that runs calls as tasks.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use rmcp::model::ServerCapabilities;
+
+use super::registry::TaskRegistry;
+use crate::{
+    composite::{CompositeLayer, TaskMode},
+    message::{Context, ContextKey, tasks::declare_tasks},
+    store::caller_key,
+};
+
+/// Layer that runs calls of composites as MCP tasks.
+///
+/// See the [module docs](crate::tasks) for a description and an example. A layer without composites
+/// that can become tasks does not change the service.
+#[derive(Clone, Default)]
+pub struct TaskLayer {
+    pub(super) settings: Settings,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Settings {
+    /// The composites whose calls can become tasks.
+    composites: HashMap<String, TaskTool>,
+    pub(super) registry: TaskRegistry,
+    caller: Option<ContextKey>,
+}
+
+/// A composite whose calls can become tasks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskTool {
+    /// Whether each call becomes a task immediately.
+    pub(super) is_immediate: bool,
+    /// The timeout of a run.
+    pub(super) timeout: Duration,
+}
+
+// === impl TaskLayer ===
+
+impl TaskLayer {
+    /// Creates a layer in which no calls become tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the composites whose calls become tasks, as their [`TaskMode`]s define. `layer` is the
+    /// composite layer below this layer. A [`StackLayer`](crate::stack::StackLayer) calls this
+    /// method itself.
+    #[must_use]
+    pub fn composites(mut self, layer: &CompositeLayer) -> Self {
+        let composites = layer.task_modes().filter_map(|(name, mode, timeout)| {
+            let is_immediate = match mode {
+                TaskMode::Never => return None,
+                TaskMode::Optional => false,
+                TaskMode::Always => true,
+            };
+            Some((name.to_owned(), TaskTool { is_immediate, timeout }))
+        });
+        self.settings.composites = composites.collect();
+        self
+    }
+
+    /// Sets the registry of the tasks. By default, each layer has its own registry, which its clones
+    /// share.
+    ///
+    /// Use the same registry for a layer that replaces this one, so that clients can still access
+    /// their tasks.
+    #[must_use]
+    pub fn registry(mut self, registry: TaskRegistry) -> Self {
+        self.settings.registry = registry;
+        self
+    }
+
+    /// Sets the function that identifies the caller of a request, such as a user. Only the caller
+    /// that started a task can access it.
+    ///
+    /// By default, all requests are treated as if they came from a single caller. This also applies
+    /// to all requests for which the function returns `None`.
+    #[must_use]
+    pub fn caller<F>(mut self, caller: F) -> Self
+    where
+        F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
+    {
+        self.settings.caller = Some(Arc::new(caller));
+        self
+    }
+
+    /// Adds the tasks extension to `capabilities`, the declared capabilities of a server, if calls
+    /// can become tasks.
+    pub fn declare(&self, capabilities: &mut ServerCapabilities) {
+        if !self.settings.are_idle() {
+            declare_tasks(capabilities);
+        }
+    }
+}
+
+impl fmt::Debug for TaskLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskLayer").field("settings", &self.settings).finish()
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Returns `true` if no calls become tasks.
+    pub(super) fn are_idle(&self) -> bool {
+        self.composites.is_empty()
+    }
+
+    pub(super) fn tool(&self, name: &str) -> Option<TaskTool> {
+        self.composites.get(name).copied()
+    }
+
+    /// Returns the owner of the tasks that a request starts: its caller, and the view through which
+    /// it came.
+    pub(super) fn owner(&self, context: &Context) -> Vec<u8> {
+        let caller = self.caller.as_ref().and_then(|caller| caller(context));
+        let view = context.view().map_or("", |view| view);
+        // The path of a view contains no NUL, so different pairs are different owners.
+        [view.as_bytes(), b"\0", &caller_key(caller.as_deref())].concat()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("composites", &self.composites)
+            .field("registry", &self.registry)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! Runs long calls of composites as MCP tasks.
+//!
+//! A client that supports the MCP extension `io.modelcontextprotocol/tasks` ([SEP-2663]) need not
+//! wait for the result of a long call. Instead, a [`TaskLayer`] returns the ID of a task. The run
+//! continues in the background, even if the client disconnects. The client requests the state of
+//! the task with `tasks/get`, answers its questions with `tasks/update`, and cancels it with
+//! `tasks/cancel`.
+//!
+//! [`CompositeTool::task`] determines which calls become tasks:
+//!
+//! | [`TaskMode`] | reply to a call of a client that supports tasks |
+//! |---|---|
+//! | [`Never`](crate::composite::TaskMode::Never) | the result |
+//! | [`Optional`](crate::composite::TaskMode::Optional) | the result if it is available within a second, otherwise a task |
+//! | [`Always`](crate::composite::TaskMode::Always) | a task |
+//!
+//! In a [configuration file](crate::config), the key `task` of a composite sets the mode:
+//!
+//! ```toml
+//! [[composite_tools]]
+//! name = "report"
+//! description = "Writes a report"
+//! strategy = "workflow"
+//! task = "always"
+//!
+//! [[composite_tools.steps]]
+//! id = "count"
+//! tool = "count"
+//! ```
+//!
+//! A client supports tasks if it declares the extension: since protocol version 2026-07-28 in each
+//! request, and before that in `initialize`. All other clients always receive the result.
+//!
+//! # The life of a task
+//!
+//! - A task that works or waits is `working` or `input_required`. A task ends as `completed`,
+//!   `failed` or `cancelled`. A result with `isError` is also `completed`. The state of an ended
+//!   task contains the result or the JSON-RPC error, and does not change any more.
+//! - A run that asks the user questions makes its task `input_required`. The keys of the questions
+//!   begin with the number of the round, such as `1:approve`. Answers to other keys are ignored.
+//!   The run continues after all open questions are answered.
+//! - `tasks/cancel` drops the run, and thereby cancels the calls that it makes.
+//! - A run as a task sends no progress notifications, log messages and questions over the
+//!   connection of the client, because its request has ended. A client that polls `tasks/get`
+//!   should wait a second between its requests.
+//! - A task expires an hour after its last change, or after the timeout of its composite if this is
+//!   longer. Its `ttlMs` is the time from its creation until then.
+//! - Tasks are in the memory of this process. They end with the process, and other replicas do not
+//!   know them.
+//!
+//! There is no notification when the state of a task changes, because rmcp does not support
+//! subscriptions to tasks.
+//!
+//! # Access
+//!
+//! The ID of a task consists of 192 random bits. Only the [caller](TaskLayer::caller) that started
+//! a task can access it. Unknown and expired tasks and those of other callers are rejected with the
+//! same error. Tasks cannot be listed.
+//!
+//! # Limits
+//!
+//! A layer has at most 10 000 tasks, of which at most 1000 have not ended. Their arguments,
+//! questions, answers and results have at most 64 MiB of JSON in total. If there is no room for a
+//! task, a call with [`TaskMode::Always`] is rejected before any tool is called, and a call with
+//! [`TaskMode::Optional`] returns its result directly. If there is no room for a result, the task
+//! fails.
+//!
+//! # Examples
+//!
+//! ```
+//! # #[cfg(feature = "testing")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use mcp_composite::{
+//!     composite::{CompositeLayer, CompositeTool, TaskMode},
+//!     message::{Context, Request, ToolAnswer},
+//!     stack::StackLayer,
+//!     testing::{self, Server},
+//! };
+//! use rmcp::model::{GetTaskParams, GetTaskRequest, ServerResult, TaskStatus};
+//! use serde_json::json;
+//! use tower::{Layer, ServiceExt};
+//!
+//! let report = CompositeTool::fan_out("report", "Writes a report", ["count"]);
+//! let composites = CompositeLayer::new([report.task(TaskMode::Always)])?;
+//! let stack = StackLayer::new().composite(composites);
+//! let service = stack.layer(Server::new().says("count", "12"));
+//!
+//! // The client declares that it supports tasks.
+//! let mut call = testing::request("report", json!({}));
+//! let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+//! let meta = call.context_mut().meta_mut();
+//! meta.insert("io.modelcontextprotocol/clientCapabilities".to_owned(), capabilities);
+//! let answer = service.clone().oneshot(call).await?.into_tool_answer();
+//! let ToolAnswer::Task(id) = answer else { panic!("not a task: {answer:?}") };
+//!
+//! tokio::task::yield_now().await;
+//! let get = Request::new(GetTaskRequest::new(GetTaskParams::new(id)), Context::default());
+//! let reply = service.oneshot(get).await?;
+//! let Some(ServerResult::GetTaskResult(task)) = reply.result() else { panic!("{reply:?}") };
+//! assert_eq!(task.task.status(), TaskStatus::Completed);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "testing"))]
+//! # fn main() {}
+//! ```
+//!
+//! [`CompositeTool::task`]: crate::composite::CompositeTool::task
+//! [`TaskMode`]: crate::composite::TaskMode
+//! [`TaskMode::Always`]: crate::composite::TaskMode::Always
+//! [`TaskMode::Optional`]: crate::composite::TaskMode::Optional
+//! [SEP-2663]: https://modelcontextprotocol.io/seps/2663-tasks-extension
+
+mod error;
+mod layer;
+mod registry;
+mod run;
+mod service;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    layer::TaskLayer,
+    registry::TaskRegistry,
+    service::{ResponseFuture, Tasks},
+};

@@ -1,0 +1,379 @@
+//! The tasks of a layer: their states, limits and lifetimes.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt, mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use rmcp::model::{DetailedTask, ErrorData, InputRequests, InputResponses, Task};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    task::JoinSet,
+    time::Instant,
+};
+use tracing::Instrument;
+
+use super::{
+    error::{LimitReached, UnknownTask},
+    state::{Ended, Entry, Questions, State},
+};
+use crate::{json_size::json_bytes, random};
+
+/// The number of random bytes in the ID of a task.
+const ID: usize = 24;
+/// The maximum number of tasks, including those that have ended.
+pub(super) const MAX_TASKS: usize = 10_000;
+/// The maximum number of tasks that have not ended.
+const MAX_UNFINISHED: usize = 1_000;
+/// The maximum total size in bytes of the arguments, questions, answers and results of all tasks.
+const MAX_TASK_BYTES: usize = 64 << 20;
+/// The minimum lifetime of a task, from its last change.
+const LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// The recommended time between two requests of a client for the state of a task.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The tasks of one or several [`TaskLayer`](super::TaskLayer)s.
+///
+/// Clones share the same tasks. When the last clone is dropped, including those in layers and
+/// services, all runs of unfinished tasks are dropped.
+#[derive(Clone, Default)]
+pub struct TaskRegistry(Arc<Registry>);
+
+struct Registry {
+    entries: Mutex<Entries>,
+    tasks: Arc<Semaphore>,
+    unfinished: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Entries {
+    tasks: HashMap<Arc<str>, Entry>,
+    /// All tasks, sorted by expiry time: pairs of the expiry time and the ID.
+    expiries: BTreeSet<(Instant, Arc<str>)>,
+    /// The runs of the unfinished tasks.
+    runs: JoinSet<()>,
+    /// Whether new tasks and questions are rejected.
+    is_closed: bool,
+}
+
+/// A reservation for a new task. The task does not exist before it is started.
+pub(super) struct Reservation {
+    registry: TaskRegistry,
+    id: Arc<str>,
+    slot: OwnedSemaphorePermit,
+    unfinished: OwnedSemaphorePermit,
+    bytes: OwnedSemaphorePermit,
+}
+
+/// The handle with which the run of a task changes the state of the task. It does not keep the
+/// registry alive, because the registry owns the run.
+pub(super) struct TaskHandle {
+    registry: Weak<Registry>,
+    id: Arc<str>,
+}
+
+/// Returns `true` if a task of this crate can have this ID.
+pub(super) fn is_id(id: &str) -> bool {
+    id.len() == 2 * ID && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+// === impl TaskRegistry ===
+
+impl TaskRegistry {
+    /// Creates a registry without tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits until all tasks have ended, without a time limit. From now on, rejects new tasks. Tasks
+    /// that wait for input are cancelled, and tasks fail when they ask a question. Clients can still
+    /// get the results of tasks.
+    ///
+    /// Use this method to wait for running tasks before a program ends. To bound the time, wrap the
+    /// future in `tokio::time::timeout`, and then call [`close`](Self::close).
+    pub async fn finished(&self) {
+        let Self(registry) = self;
+        registry.stop(Entry::is_waiting);
+        let all = u32::try_from(MAX_UNFINISHED).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        drop(registry.unfinished.acquire_many(all).await);
+    }
+
+    /// Cancels all tasks that have not ended, and waits until their runs are dropped. From now on,
+    /// rejects new tasks.
+    ///
+    /// Call this before the runtime ends, so that the calls of the runs are cancelled in time.
+    pub async fn close(&self) {
+        let Self(registry) = self;
+        let cancelled = registry.stop(|_| true);
+        if cancelled > 0 {
+            tracing::warn!(tasks = cancelled, "cancelled tasks that had not ended");
+        }
+        let mut runs = mem::take(&mut registry.entries().runs);
+        runs.shutdown().await;
+    }
+
+    /// Reserves a new task. `bytes` is the size of the data that the task holds while it works.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is reached.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<Reservation, LimitReached> {
+        let Self(registry) = self;
+        registry.live_entries().check_open()?;
+        let unfinished = registry.unfinished.clone().try_acquire_owned();
+        let unfinished =
+            unfinished.map_err(|_| LimitReached::Unfinished { max: MAX_UNFINISHED })?;
+        let slot = registry.tasks.clone().try_acquire_owned();
+        let slot = slot.map_err(|_| LimitReached::Tasks { max: MAX_TASKS })?;
+        let bytes = registry.hold(bytes)?;
+        let id = random::text::<ID>().map_err(|error| {
+            tracing::error!(%error, "the system has no random numbers");
+            LimitReached::NoRandomNumbers
+        })?;
+        Ok(Reservation { registry: self.clone(), id: id.into(), slot, unfinished, bytes })
+    }
+
+    /// Returns the state of a task.
+    pub(super) fn get(&self, id: &str, owner: &[u8]) -> Result<DetailedTask, UnknownTask> {
+        let (task, payload) = {
+            let mut entries = self.0.live_entries();
+            let (id, entry) = entries.find(id, owner)?;
+            (entry.task(&id), entry.payload())
+        };
+        Ok(DetailedTask::new(task, payload.into_payload()))
+    }
+
+    /// Delivers answers to the open questions of a task. Ignores all other answers. If no question
+    /// is left open, the run of the task continues.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the task is unknown, or if there is no room for an answer.
+    pub(super) fn update(
+        &self,
+        id: &str,
+        owner: &[u8],
+        answers: InputResponses,
+    ) -> Result<(), ErrorData> {
+        let Self(registry) = self;
+        let mut entries = registry.live_entries();
+        let (id, entry) = entries.find(id, owner)?;
+        let State::Unfinished { questions, .. } = &mut entry.state else { return Ok(()) };
+        let Some(mut asked) = questions.take() else { return Ok(()) };
+        let open = asked.open();
+        let taken = asked.take_answers(answers, |bytes| registry.hold(bytes));
+        let has_changed = asked.open() < open;
+        if asked.open() == 0 {
+            asked.deliver();
+        } else {
+            *questions = Some(asked);
+        }
+        if has_changed {
+            entries.renew(&id);
+        }
+        Ok(taken?)
+    }
+
+    /// Cancels a task and drops its run. Does nothing if the task has ended.
+    pub(super) fn cancel(&self, id: &str, owner: &[u8]) -> Result<(), UnknownTask> {
+        let mut entries = self.0.live_entries();
+        let (id, entry) = entries.find(id, owner)?;
+        if entry.cancel() {
+            entries.renew(&id);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TaskRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Omits the IDs, because a client that knows an ID may access its task.
+        let tasks = self.0.entries().tasks.len();
+        f.debug_struct("TaskRegistry").field("tasks", &tasks).finish_non_exhaustive()
+    }
+}
+
+// === impl Registry ===
+
+impl Registry {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // A poisoned lock is harmless, because no code panics while it holds the lock.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the tasks that have not expired.
+    fn live_entries(&self) -> MutexGuard<'_, Entries> {
+        let mut entries = self.entries();
+        entries.drop_expired(Instant::now());
+        entries
+    }
+
+    /// Rejects new tasks and questions. Cancels the unfinished tasks for which `is_meant` returns
+    /// `true`, and returns their number.
+    fn stop(&self, is_meant: impl Fn(&Entry) -> bool) -> usize {
+        let mut entries = self.entries();
+        entries.is_closed = true;
+        entries.cancel_unfinished(is_meant)
+    }
+
+    /// Counts bytes until the returned permit is dropped.
+    fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, LimitReached> {
+        let permit = u32::try_from(bytes)
+            .ok()
+            .and_then(|bytes| self.bytes.clone().try_acquire_many_owned(bytes).ok());
+        permit.ok_or(LimitReached::Bytes { max: MAX_TASK_BYTES })
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        let [tasks, unfinished, bytes] = [MAX_TASKS, MAX_UNFINISHED, MAX_TASK_BYTES]
+            .map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { entries: Mutex::default(), tasks, unfinished, bytes }
+    }
+}
+
+// === impl Entries ===
+
+impl Entries {
+    fn check_open(&self) -> Result<(), LimitReached> {
+        if self.is_closed { Err(LimitReached::Closed) } else { Ok(()) }
+    }
+
+    /// Returns a task with its ID. The error does not depend on whether the task exists.
+    fn find(&mut self, id: &str, owner: &[u8]) -> Result<(Arc<str>, &mut Entry), UnknownTask> {
+        let (id, _) = self.tasks.get_key_value(id).ok_or(UnknownTask)?;
+        let id = id.clone();
+        let entry = self.tasks.get_mut(&id).filter(|entry| *entry.owner == *owner);
+        entry.map(|entry| (id, entry)).ok_or(UnknownTask)
+    }
+
+    fn insert(&mut self, id: Arc<str>, entry: Entry) {
+        self.expiries.insert((entry.expiry, id.clone()));
+        self.tasks.insert(id, entry);
+    }
+
+    /// Records that a task has changed, and extends its life.
+    fn renew(&mut self, id: &Arc<str>) {
+        let Some(entry) = self.tasks.get_mut(id) else { return };
+        self.expiries.remove(&(entry.expiry, id.clone()));
+        entry.renew();
+        self.expiries.insert((entry.expiry, id.clone()));
+    }
+
+    /// Removes the tasks that have expired, and drops their runs.
+    fn drop_expired(&mut self, now: Instant) {
+        while self.expiries.first().is_some_and(|(expiry, _)| *expiry <= now) {
+            let expired = self.expiries.pop_first();
+            if let Some(mut entry) = expired.and_then(|(_, id)| self.tasks.remove(&id)) {
+                entry.cancel();
+            }
+        }
+    }
+
+    /// Cancels the unfinished tasks for which `is_meant` returns `true`. Returns their number.
+    fn cancel_unfinished(&mut self, is_meant: impl Fn(&Entry) -> bool) -> usize {
+        let meant = self.tasks.iter_mut().filter(|(_, entry)| is_meant(entry));
+        let cancelled = meant.filter_map(|(id, entry)| entry.cancel().then(|| id.clone()));
+        let cancelled: Vec<_> = cancelled.collect();
+        cancelled.iter().for_each(|id| self.renew(id));
+        cancelled.len()
+    }
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    /// Starts the task of `owner`. `run` returns the future that the task runs. `timeout` is the
+    /// maximum time that the run works without waiting for the user.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub(super) fn start<F>(
+        self,
+        owner: Vec<u8>,
+        timeout: Duration,
+        run: impl FnOnce(TaskHandle) -> F,
+    ) -> Task
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Self { registry: TaskRegistry(registry), id, slot, unfinished, bytes } = self;
+        let handle = TaskHandle { registry: Arc::downgrade(&registry), id: id.clone() };
+        let run = run(handle).in_current_span();
+        let mut entries = registry.entries();
+        // Removes the runs that have ended.
+        while entries.runs.try_join_next().is_some() {}
+        let run = entries.runs.spawn(run);
+        let state = State::Unfinished { run, questions: None, _slot: unfinished };
+        let lifetime = LIFETIME.max(timeout);
+        let entry = Entry::new(owner, lifetime, state, slot, bytes);
+        let task = entry.task(&id);
+        entries.insert(id, entry);
+        task
+    }
+}
+
+// === impl TaskHandle ===
+
+impl TaskHandle {
+    /// Makes the task wait for the answers to `questions`. The receiver fails if the task is
+    /// cancelled.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no room for the questions.
+    pub(super) fn ask(
+        &self,
+        open: InputRequests,
+    ) -> Result<oneshot::Receiver<InputResponses>, LimitReached> {
+        let (answered, answers) = oneshot::channel();
+        if let Some(registry) = self.registry.upgrade() {
+            let bytes = registry.hold(json_bytes(&open))?;
+            let mut entries = registry.entries();
+            entries.check_open()?;
+            if let Some(entry) = entries.tasks.get_mut(&self.id)
+                && let State::Unfinished { questions, .. } = &mut entry.state
+            {
+                *questions = Some(Questions::new(open, answered, bytes));
+                entries.renew(&self.id);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Ends the task. `bytes` is the size of its result. Does nothing if the task was cancelled.
+    pub(super) fn end(&self, ended: Ended, bytes: usize) {
+        let Some(registry) = self.registry.upgrade() else { return };
+        let mut entries = registry.entries();
+        let Some(entry) = entries.tasks.get_mut(&self.id) else { return };
+        if !entry.is_unfinished() {
+            return;
+        }
+        entry.end(ended, || registry.hold(bytes));
+        entries.renew(&self.id);
+    }
+}
+
+impl Entry {
+    /// Returns the task as clients see it, without its payload.
+    fn task(&self, id: &str) -> Task {
+        let [created, updated] = [self.created_at, self.updated_at].map(text);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Task::new(id, self.status(), created, updated)
+            .with_ttl_ms(ms(self.expiry.duration_since(self.created)))
+            .with_poll_interval_ms(ms(POLL_INTERVAL))
+    }
+}
+
+/// Formats a time as in ISO 8601, with milliseconds.
+fn text(time: Timestamp) -> String {
+    format!("{time:.3}")
+}

@@ -1,0 +1,263 @@
+//! The service that runs calls as tasks.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, FutureExt, ready};
+use pin_project_lite::pin_project;
+use rmcp::model::{
+    ClientRequest, CreateTaskResult, ErrorData, GetTaskResult, ServerResult, TaskAckResult,
+};
+use tokio::{runtime::Handle, time::timeout};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    error::UnknownTask,
+    layer::{Settings, TaskLayer, TaskTool},
+    registry::is_id,
+    run::{Call, ReplyFuture},
+};
+use crate::{
+    json_size::json_bytes,
+    message::{Reply, Request, ToolService, tasks::declare_tasks},
+    readiness::take_ready,
+};
+
+/// A call that can become a task returns its result directly if it takes no longer than this.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Middleware that runs calls of composites as MCP tasks. Created by
+/// [`TaskLayer`](super::TaskLayer).
+///
+/// `Tasks` is ready when the inner service is ready.
+#[derive(Clone, Debug)]
+pub struct Tasks<S> {
+    inner: S,
+    /// `None` if no calls become tasks.
+    settings: Option<Arc<Settings>>,
+}
+
+pin_project! {
+    /// Response future of [`Tasks`].
+    pub struct ResponseFuture<F, E> {
+        #[pin]
+        state: State<F, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F, E> {
+        Passed {
+            #[pin]
+            reply: F,
+        },
+        Working { reply: BoxFuture<'static, Result<Reply, E>> },
+    }
+}
+
+// === impl TaskLayer ===
+
+impl<S> Layer<S> for TaskLayer {
+    type Service = Tasks<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let settings = &self.settings;
+        let settings = (!settings.are_idle()).then(|| Arc::new(settings.clone()));
+        Tasks { inner, settings }
+    }
+}
+
+// === impl Tasks ===
+
+impl<S> Tasks<S> {
+    /// Returns a reference to the inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S> Service<Request> for Tasks<S>
+where
+    S: ToolService,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request) -> Self::Future {
+        let work = match &self.settings {
+            Some(settings) => settings.clone().work(&mut self.inner, request),
+            None => Err(request),
+        };
+        let state = match work {
+            Ok(reply) => State::Working { reply },
+            Err(request) => State::Passed { reply: self.inner.call(request) },
+        };
+        ResponseFuture { state }
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Returns the future of the reply to a request that concerns tasks. Returns all other requests
+    /// as an error.
+    fn work<S>(self: Arc<Self>, inner: &mut S, request: Request) -> Result<ReplyFuture<S>, Request>
+    where
+        S: ToolService,
+    {
+        match request.message() {
+            ClientRequest::CallToolRequest(call) => match self.tool(&call.params.name) {
+                Some(tool) if request.context().supports_tasks() => {
+                    let inner = take_ready(inner);
+                    Ok(Box::pin(self.start(tool, inner, request)))
+                }
+                _ => Err(request),
+            },
+            ClientRequest::GetTaskRequest(_)
+            | ClientRequest::UpdateTaskRequest(_)
+            | ClientRequest::CancelTaskRequest(_) => Ok(self.manage(inner, request)),
+            ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_) => {
+                Ok(Box::pin(declared(inner.call(request))))
+            }
+            _ if request.is_malformed() => {
+                drop(take_ready(inner));
+                Ok(Box::pin(ready(Ok(Reply::malformed(request.method())))))
+            }
+            _ => Err(request),
+        }
+    }
+
+    /// Calls a composite. Returns its result, or the task as which the call continues.
+    async fn start<S>(
+        self: Arc<Self>,
+        tool: TaskTool,
+        mut inner: S,
+        mut request: Request,
+    ) -> Result<Reply, S::Error>
+    where
+        S: ToolService,
+    {
+        let Some(params) = request.tool_call().filter(|_| Handle::try_current().is_ok()) else {
+            return inner.call(request).await;
+        };
+        let reserved = match self.registry.reserve(json_bytes(&params.arguments)) {
+            Ok(reserved) => reserved,
+            Err(error) => {
+                tracing::warn!(tool = &*params.name, %error, "failed to start a task");
+                if tool.is_immediate {
+                    return Ok(ErrorData::from(error).into());
+                }
+                return inner.call(request).await;
+            }
+        };
+        let params = params.clone();
+        let owner = self.owner(request.context());
+        let context = request.context_mut().for_task();
+        drop(request);
+        let call = Call { inner: inner.clone(), params, context };
+        let mut first: ReplyFuture<S> = Box::pin(inner.call(call.request()));
+        if !tool.is_immediate
+            && let Ok(reply) = timeout(GRACE, &mut first).await
+        {
+            if !reply.as_ref().is_ok_and(Reply::asks) {
+                return reply;
+            }
+            first = ready(reply).boxed();
+        }
+        let task = reserved.start(owner, tool.timeout, |task| call.run(task, first));
+        Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
+    }
+
+    /// Answers a request about a task.
+    fn manage<S>(&self, inner: &mut S, request: Request) -> ReplyFuture<S>
+    where
+        S: ToolService,
+    {
+        let id = match request.message() {
+            ClientRequest::GetTaskRequest(get) => &get.params.task_id,
+            ClientRequest::UpdateTaskRequest(update) => &update.params.task_id,
+            ClientRequest::CancelTaskRequest(cancel) => &cancel.params.task_id,
+            _ => return Box::pin(inner.call(request)),
+        };
+        // The inner service may have tasks itself, whose IDs have another form.
+        if !is_id(id) {
+            return Box::pin(known(inner.call(request)));
+        }
+        drop(take_ready(inner));
+        let reply = self.answer(request);
+        Box::pin(ready(Ok(reply.unwrap_or_else(Reply::from))))
+    }
+
+    /// Answers a request about a task of this layer.
+    fn answer(&self, request: Request) -> Result<Reply, ErrorData> {
+        let owner = self.owner(request.context());
+        let (message, _) = request.into_parts();
+        match message {
+            ClientRequest::GetTaskRequest(get) => {
+                let task = self.registry.get(&get.params.task_id, &owner)?;
+                return Ok(ServerResult::GetTaskResult(GetTaskResult::new(task)).into());
+            }
+            ClientRequest::UpdateTaskRequest(update) => {
+                let answers = update.params.input_responses;
+                self.registry.update(&update.params.task_id, &owner, answers)?;
+            }
+            ClientRequest::CancelTaskRequest(cancel) => {
+                self.registry.cancel(&cancel.params.task_id, &owner)?;
+            }
+            _ => return Err(UnknownTask.into()),
+        }
+        Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
+    }
+}
+
+/// Waits for a reply that contains the capabilities of the server, and adds the tasks extension.
+async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
+    let mut reply = reply.await?;
+    if let Some(capabilities) = reply.capabilities_mut() {
+        declare_tasks(capabilities);
+    }
+    Ok(reply)
+}
+
+/// Waits for the reply to a request about a task of the inner service. If the inner service has no
+/// tasks, replaces its error with the error for an unknown task.
+async fn known<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
+    let reply = reply.await?;
+    Ok(if reply.is_method_not_found() { ErrorData::from(UnknownTask).into() } else { reply })
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> Future for ResponseFuture<F, E>
+where
+    F: Future<Output = Result<Reply, E>>,
+{
+    type Output = Result<Reply, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Passed { reply } => reply.poll(cx),
+            StateProj::Working { reply } => reply.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<F, E> fmt::Debug for ResponseFuture<F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! The state of one task.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use rmcp::model::{ErrorData, InputRequests, InputResponses, JsonObject, TaskPayload, TaskStatus};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    task::AbortHandle,
+    time::Instant,
+};
+
+use super::error::LimitReached;
+use crate::json_size::json_bytes;
+
+/// A task and its state.
+pub(super) struct Entry {
+    pub(super) owner: Vec<u8>,
+    pub(super) created: Instant,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    /// The lifetime of the task from its last change.
+    lifetime: Duration,
+    pub(super) expiry: Instant,
+    pub(super) state: State,
+    /// Counts the task toward the maximum number of tasks.
+    _slot: OwnedSemaphorePermit,
+    /// Counts the size of the arguments or, after the task has ended, of the result. `None` if the
+    /// task holds neither.
+    bytes: Option<OwnedSemaphorePermit>,
+}
+
+pub(super) enum State {
+    Unfinished {
+        run: AbortHandle,
+        /// The questions for which the task waits. `None` while the task works.
+        questions: Option<Questions>,
+        /// Counts the task toward the maximum number of unfinished tasks.
+        _slot: OwnedSemaphorePermit,
+    },
+    Ended(Arc<Ended>),
+}
+
+/// The outcome of a task.
+pub(super) enum Ended {
+    /// The result of the call.
+    Completed(JsonObject),
+    /// The JSON-RPC error of the call.
+    Failed(JsonObject),
+    Cancelled,
+}
+
+/// The questions for which a task waits.
+pub(super) struct Questions {
+    open: InputRequests,
+    answers: InputResponses,
+    answered: oneshot::Sender<InputResponses>,
+    /// Counts the size of the questions and answers.
+    bytes: OwnedSemaphorePermit,
+}
+
+/// A copy of the part of a task's state that clients see.
+pub(super) enum Payload {
+    Working,
+    Waiting(InputRequests),
+    Ended(Arc<Ended>),
+}
+
+// === impl Entry ===
+
+impl Entry {
+    pub(super) fn new(
+        owner: Vec<u8>,
+        lifetime: Duration,
+        state: State,
+        slot: OwnedSemaphorePermit,
+        bytes: OwnedSemaphorePermit,
+    ) -> Self {
+        let (created, created_at) = (Instant::now(), Timestamp::now());
+        Self {
+            owner,
+            created,
+            created_at,
+            updated_at: created_at,
+            lifetime,
+            expiry: created + lifetime,
+            state,
+            _slot: slot,
+            bytes: Some(bytes),
+        }
+    }
+
+    /// Records that the task has changed.
+    pub(super) fn renew(&mut self) {
+        self.updated_at = Timestamp::now();
+        self.expiry = Instant::now() + self.lifetime;
+    }
+
+    pub(super) const fn is_unfinished(&self) -> bool {
+        matches!(self.state, State::Unfinished { .. })
+    }
+
+    /// Returns `true` if the task waits for the answers to its questions.
+    pub(super) const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Unfinished { questions: Some(_), .. })
+    }
+
+    /// Cancels the task and drops its run. Returns `false` if the task has already ended.
+    pub(super) fn cancel(&mut self) -> bool {
+        let State::Unfinished { run, .. } = &self.state else { return false };
+        run.abort();
+        self.state = State::Ended(Arc::new(Ended::Cancelled));
+        self.bytes = None;
+        true
+    }
+
+    /// Ends the task. `hold` counts the size of its outcome. If there is no room for it, the task
+    /// fails.
+    pub(super) fn end(
+        &mut self,
+        ended: Ended,
+        hold: impl FnOnce() -> Result<OwnedSemaphorePermit, LimitReached>,
+    ) {
+        // Releases the size of the arguments before the result is counted.
+        self.bytes = None;
+        let ended = match hold() {
+            Ok(bytes) => {
+                self.bytes = Some(bytes);
+                ended
+            }
+            Err(error) => Ended::failed(&error.into()),
+        };
+        self.state = State::Ended(Arc::new(ended));
+    }
+
+    pub(super) fn status(&self) -> TaskStatus {
+        match &self.state {
+            State::Unfinished { questions: None, .. } => TaskStatus::Working,
+            State::Unfinished { questions: Some(_), .. } => TaskStatus::InputRequired,
+            State::Ended(ended) => match **ended {
+                Ended::Completed(_) => TaskStatus::Completed,
+                Ended::Failed(_) => TaskStatus::Failed,
+                Ended::Cancelled => TaskStatus::Cancelled,
+            },
+        }
+    }
+
+    pub(super) fn payload(&self) -> Payload {
+        match &self.state {
+            State::Unfinished { questions: None, .. } => Payload::Working,
+            State::Unfinished { questions: Some(questions), .. } => {
+                Payload::Waiting(questions.open.clone())
+            }
+            State::Ended(ended) => Payload::Ended(ended.clone()),
+        }
+    }
+}
+
+// === impl Ended ===
+
+impl Ended {
+    /// Returns the outcome of a call that failed with a JSON-RPC error.
+    pub(super) fn failed(error: &ErrorData) -> Self {
+        Self::Failed(object(error))
+    }
+}
+
+/// Converts an MCP value to a JSON object. Values of MCP types can always be converted.
+pub(super) fn object(value: &impl Serialize) -> JsonObject {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(object)) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+// === impl Questions ===
+
+impl Questions {
+    pub(super) const fn new(
+        open: InputRequests,
+        answered: oneshot::Sender<InputResponses>,
+        bytes: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { open, answers: InputResponses::new(), answered, bytes }
+    }
+
+    /// Takes the answers to open questions, and ignores all others. `hold` counts the size of an
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no room for an answer. Its question remains open.
+    pub(super) fn take_answers(
+        &mut self,
+        answers: InputResponses,
+        hold: impl Fn(usize) -> Result<OwnedSemaphorePermit, LimitReached>,
+    ) -> Result<(), LimitReached> {
+        for (key, answer) in answers {
+            if self.open.contains_key(&key) {
+                self.bytes.merge(hold(json_bytes(&answer))?);
+                self.open.remove(&key);
+                self.answers.insert(key, answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of open questions.
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Sends the answers to the run of the task.
+    pub(super) fn deliver(self) {
+        // Fails only if the run was dropped, which needs no answers.
+        let _ = self.answered.send(self.answers);
+    }
+}
+
+// === impl Payload ===
+
+impl Payload {
+    /// Converts the state to the payload that clients receive.
+    pub(super) fn into_payload(self) -> TaskPayload {
+        match self {
+            Self::Working => TaskPayload::Working,
+            Self::Waiting(input_requests) => TaskPayload::InputRequired { input_requests },
+            Self::Ended(ended) => match &*ended {
+                Ended::Completed(result) => TaskPayload::Completed { result: result.clone() },
+                Ended::Failed(error) => TaskPayload::Failed { error: error.clone() },
+                Ended::Cancelled => TaskPayload::Cancelled,
+            },
+        }
+    }
+}

@@ -1,0 +1,27 @@
+use std::time::Duration;
+
+use rmcp::model::JsonObject;
+use tokio::task::yield_now;
+
+use super::{
+    error::LimitReached,
+    registry::{MAX_TASKS, TaskHandle, TaskRegistry},
+    state::Ended,
+};
+
+#[tokio::test(start_paused = true)]
+async fn number_of_all_tasks_is_limited() {
+    let registry = TaskRegistry::new();
+    let start = || -> Result<(), LimitReached> {
+        let run = |task: TaskHandle| async move {
+            task.end(Ended::Completed(JsonObject::new()), 2);
+        };
+        registry.reserve(0)?.start(Vec::new(), Duration::ZERO, run);
+        Ok(())
+    };
+    for _ in 0..MAX_TASKS {
+        start().expect("the earlier tasks have ended");
+        yield_now().await;
+    }
+    assert!(matches!(start(), Err(LimitReached::Tasks { max: MAX_TASKS })));
+}
