@@ -15,6 +15,7 @@ use axum::{
     response::Response,
 };
 use http_body::{Frame, SizeHint};
+use mcp_composite::config::Gateway;
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -65,16 +66,17 @@ impl Drain {
         &self.ended
     }
 
-    /// Waits until draining starts, and then until no call is in flight, but not longer than
-    /// `limit`.
-    pub(crate) async fn run(&self, limit: Duration) {
+    /// Waits until draining starts, and then until no call is in flight and the tasks of `gateway`
+    /// have ended, but not longer than `limit`.
+    pub(crate) async fn run(&self, gateway: &Gateway, limit: Duration) {
         self.started().await;
         self.calls.close();
         if !self.calls.is_empty() {
             let (calls, limit) = (self.calls.len(), humantime::format_duration(limit));
             tracing::info!("draining: waiting up to {limit} for calls in flight: {calls}");
         }
-        if tokio::time::timeout(limit, self.calls.wait()).await.is_err() {
+        let ended = async { tokio::join!(self.calls.wait(), gateway.tasks_finished()) };
+        if tokio::time::timeout(limit, ended).await.is_err() {
             tracing::warn!("the drain limit was reached, cancelling calls: {}", self.calls.len());
         }
         self.ended.cancel();

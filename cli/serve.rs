@@ -193,7 +193,8 @@ async fn serve_http(
         .select_view(app)
         .merge(probes::routes(gateway, stop))
         .layer(from_fn_with_state(drain.clone(), drain::track));
-    let served = async { tokio::join!(listener.serve(app, &drain), drain.run(serve.drain)) };
+    let served =
+        async { tokio::join!(listener.serve(app, &drain), drain.run(gateway, serve.drain)) };
     tokio::select! {
         _ = served => Ok(()),
         never = endpoints.end_removed() => match never {},

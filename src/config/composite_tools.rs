@@ -24,7 +24,7 @@ use crate::{alias::AliasLayer, expr::ExpressionError};
 pub(super) const SECTION: &str = "composite_tools";
 
 /// The keys that a composite of any strategy can have.
-pub(super) const COMPOSITE: [&str; 14] = [
+pub(super) const COMPOSITE: [&str; 15] = [
     "name",
     "description",
     "title",
@@ -38,6 +38,7 @@ pub(super) const COMPOSITE: [&str; 14] = [
     "max_cost",
     "on_limit",
     "trace",
+    "task",
     "strict",
 ];
 /// The keys that an element of `targets` can have in a composite.
@@ -189,6 +190,7 @@ fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
     table.set("max_cost", &mut tool.limits.max_cost);
     table.set("on_limit", &mut tool.on_limit);
     table.set("trace", &mut tool.trace);
+    table.set("task", &mut tool.task);
     table.set("strict", &mut tool.strict);
     tool
 }

@@ -214,6 +214,7 @@ impl Gateway {
     ///   longer offers tools, prompts and resources.
     /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
     ///   settings of their store have changed.
+    /// - *Tasks* are kept. A running task continues with the old layers and their backends.
     /// - *Observers* and tracing become those of `config`. A file cannot define them, so
     ///   [add](Config::observer) both to `config` before the reload.
     /// - *Clients* are notified that tools, prompts and resources have changed. They stay
@@ -254,9 +255,19 @@ impl Gateway {
         Ok(reloaded)
     }
 
-    /// Closes the gateway in three steps. First, waits until the [finally
-    /// steps](crate::composite::Finally::on_cancel) of cancelled calls have ended, at most for
-    /// their grace period. Then stops all backends and their child processes concurrently,
+    /// Waits until all [tasks](crate::tasks) have ended, without a time limit; see
+    /// [`TaskRegistry::finished`](crate::tasks::TaskRegistry::finished). Call this before
+    /// [`close`](Self::close), which cancels the remaining tasks.
+    pub async fn tasks_finished(&self) {
+        let stores = self.0.main.views().lock().stores().cloned();
+        if let Some(stores) = stores {
+            stores.tasks.finished().await;
+        }
+    }
+
+    /// Closes the gateway in four steps. First, cancels all [tasks](crate::tasks). Then waits until
+    /// the [finally steps](crate::composite::Finally::on_cancel) of cancelled calls have ended, at
+    /// most for their grace period. Then stops all backends and their child processes concurrently,
     /// including backends of previous configurations that still process requests. At the end, waits
     /// up to five seconds until the budget stores have saved the usage of all calls.
     pub async fn close(&self) {
@@ -266,6 +277,7 @@ impl Gateway {
         let running = shared.main.views().running();
         // All views and previous configurations share this value.
         if let Some(stores) = running.stores() {
+            stores.tasks.close().await;
             stores.cancelled_runs.finished().await;
         }
         let endings = shared.endings().clone();

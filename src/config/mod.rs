@@ -79,6 +79,7 @@
 //! max_calls = 50                               # per run; also `max_result_bytes`
 //! max_cost = 1000                              # total cost per run
 //! on_limit = "partial"                         # or "fail"
+//! task = "optional"                            # or "never", "always"
 //! strict = true                                # texts that begin with `$` must be references
 //! max_parallel = 10                            # only of a workflow
 //!

@@ -15,7 +15,7 @@ use super::{
     table::{self, Variants},
 };
 use crate::{
-    composite::{BranchOrder, JsonType, Labels, OnLimit, Then, Trace},
+    composite::{BranchOrder, JsonType, Labels, OnLimit, TaskMode, Then, Trace},
     named::Named,
 };
 
@@ -111,6 +111,7 @@ fn schema_lists_the_composite_keys_that_are_read() {
         ("TargetOnErrorAction", table::names(steps::TARGET_ON_ERROR)),
         ("OnRefusalAction", table::names(steps::ON_REFUSAL)),
         ("OnLimit", named::<OnLimit>()),
+        ("TaskMode", named::<TaskMode>()),
         ("Trace", named::<Trace>()),
         ("Order", named::<BranchOrder>()),
         ("Labels", named::<Labels>()),

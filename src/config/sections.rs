@@ -28,6 +28,7 @@ use crate::{
     expr::Variables,
     observe::Observer,
     stack::StackLayer,
+    tasks::TaskRegistry,
     trace::TraceLayer,
 };
 
@@ -109,6 +110,7 @@ impl Sections {
             truncate: truncate::build(&self.truncate, self.results, redis, caller, reader),
             caller: caller.clone(),
             cancelled_runs: CancelledRuns::new(),
+            tasks: TaskRegistry::new(),
         };
         if let Some(file) = file {
             stores.take_over(&file.stores);

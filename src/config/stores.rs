@@ -6,6 +6,7 @@ use super::{
 use crate::{
     composite::{CancelledRuns, CompositeLayer},
     stack::StackLayer,
+    tasks::{TaskLayer, TaskRegistry},
 };
 
 /// The stores of a configuration, with the way in which callers are identified. If a reload does
@@ -18,6 +19,8 @@ pub(super) struct Stores {
     pub(super) truncate: TruncateConfig,
     /// The runs whose finally steps run even if their call is cancelled.
     pub(super) cancelled_runs: CancelledRuns,
+    /// The tasks of all views.
+    pub(super) tasks: TaskRegistry,
 }
 
 // === impl Stores ===
@@ -30,6 +33,7 @@ impl Stores {
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
         self.cancelled_runs = before.cancelled_runs.clone();
+        self.tasks = before.tasks.clone();
     }
 
     /// Configures a composite layer with the store for waiting runs, and with the function that
@@ -42,14 +46,17 @@ impl Stores {
         }
     }
 
-    /// Adds the composite layer, the budget layer and the truncate layer to a stack. These layers
+    /// Adds the composite, budget, truncate and task layers to a stack. These layers
     /// use the configured stores and the configured way of identifying callers.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
+        let mut tasks = TaskLayer::new().registry(self.tasks.clone());
         if let Some(caller) = self.caller.key() {
             budget = budget.caller(caller.clone());
-            truncate = truncate.caller(caller);
+            truncate = truncate.caller(caller.clone());
+            tasks = tasks.caller(caller);
         }
-        stack.composite(self.composite(composite)).budget(budget).truncate(truncate)
+        let stack = stack.composite(self.composite(composite)).tasks(tasks);
+        stack.budget(budget).truncate(truncate)
     }
 }

@@ -136,9 +136,12 @@ impl Program {
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
         meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "0" });
-        meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
+        let capabilities = &mut meta["io.modelcontextprotocol/clientCapabilities"];
+        if capabilities.is_null() {
+            *capabilities = json!({ "elicitation": {} });
+        }
         let mut request = self.post_at(path).header("mcp-protocol-version", "2026-07-28");
-        if let Some(name) = params["name"].as_str() {
+        if let Some(name) = params["name"].as_str().or(params["taskId"].as_str()) {
             request = request.header("mcp-name", name);
         }
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
@@ -514,7 +517,7 @@ async fn tasks_of_backends_are_out_of_reach() {
         ("tasks/cancel", json!({ "taskId": "1" })),
         ("tasks/update", json!({ "taskId": "1", "inputResponses": {} })),
     ] {
-        let request = program.request(method, params).header("mcp-name", "1");
+        let request = program.request(method, params);
         let (_, answer) = answer(request.bearer_auth(BOB)).await;
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }

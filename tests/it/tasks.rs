@@ -22,6 +22,8 @@ use tower::{Layer, ServiceExt};
 use crate::scripted::call;
 
 mod clients;
+#[cfg(all(feature = "config", feature = "http"))]
+mod gateway;
 mod limits;
 
 const SECOND: Duration = Duration::from_secs(1);

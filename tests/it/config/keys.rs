@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 277] = [
+static KEYS: [(&str, &str, &str, &str); 278] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -129,6 +129,7 @@ static KEYS: [(&str, &str, &str, &str); 277] = [
     ("composite_tools", "max_result_bytes", "4", "max_result_bytes: Some(4)"),
     ("composite_tools", "max_cost", "5", "max_cost: Some(5)"),
     ("composite_tools", "on_limit", "\"fail\"", "on_limit: Fail"),
+    ("composite_tools", "task", "\"always\"", "task: Some(Always)"),
     ("", "validate", "schema = \"strict\"", "stack search 1: invalid arguments"),
     ("", "filter", "hide_tools = [\"erase\"]", "stack lists search, note\n"),
     ("", "aliases", "tool = \"search\"\nname = \"found\"", "stack lists found, note, erase\n"),
