@@ -1,8 +1,6 @@
 //! Declares the MCP extension for tasks, and cancels tasks that tools have started.
 
-use rmcp::model::{
-    CancelTaskParams, CancelTaskRequest, JsonObject, ServerCapabilities, TASKS_EXTENSION_ID,
-};
+use rmcp::model::{CancelTaskParams, CancelTaskRequest, ServerCapabilities, TASKS_EXTENSION_ID};
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
@@ -14,7 +12,7 @@ use crate::{
 /// Adds the tasks extension to the declared capabilities of a server.
 pub(crate) fn declare_tasks(capabilities: &mut ServerCapabilities) {
     let extensions = capabilities.extensions.get_or_insert_default();
-    extensions.entry(TASKS_EXTENSION_ID.to_owned()).or_insert_with(JsonObject::new);
+    extensions.entry(TASKS_EXTENSION_ID.to_owned()).or_default();
 }
 
 /// Cancels the task with the id `id` by sending a request to the server, because no client will
