@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, advance, sleep, timeout};
 use tower::{Layer, ServiceExt};
 
-use crate::scripted::call;
+use crate::{scripted::call, support::capture_logs};
 
 mod clients;
 #[cfg(all(feature = "config", feature = "http"))]
@@ -532,6 +532,22 @@ async fn task_continues_with_its_definition_after_a_replacement() {
     new.accept(&id, &["2:third"]).await;
     assert_eq!(text(&new.result(&id).await), "done");
     assert_eq!(new.server.called(), ["quick"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn span_of_a_call_is_open_while_its_task_runs() {
+    let (logged, _guard) = capture_logs();
+    let composites = CompositeLayer::new([calls("always", "slow", TaskMode::Always)]).unwrap();
+    let service = StackLayer::new().composite(composites).layer(server());
+    let request = supporting(call("always", json!({})));
+    let reply = service.clone().oneshot(request).await.unwrap();
+    assert!(matches!(reply.into_tool_answer(), ToolAnswer::Task(_)));
+    let closed = || logged.text().lines().filter(|line| line.contains("close")).count();
+    sleep(4 * SECOND).await;
+    assert_eq!(closed(), 0, "{}", logged.text());
+    sleep(2 * SECOND).await;
+    // The run, its branch and the request.
+    assert_eq!(closed(), 3, "{}", logged.text());
 }
 
 #[tokio::test(start_paused = true)]
