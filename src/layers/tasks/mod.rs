@@ -43,6 +43,8 @@
 //! - A run as a task sends no progress notifications, log messages and questions over the
 //!   connection of the client, because its request has ended. A client that polls `tasks/get`
 //!   should wait a second between its requests.
+//! - A run as a task keeps the headers and the access token of its request. If the token expires,
+//!   later calls of backends that need it fail.
 //! - A task expires an hour after its last change, or after the timeout of its composite if this is
 //!   longer. Its `ttlMs` is the time from its creation until then.
 //! - Tasks are in the memory of this process. They end with the process, and other replicas do not

@@ -29,13 +29,17 @@ async fn start(service: &Service) -> String {
     }
 }
 
-/// Requests the state of a task.
-async fn get(service: &Service, id: &str) -> Result<DetailedTask, ErrorData> {
-    tokio::task::yield_now().await;
-    let request = by(None, GetTaskRequest::new(GetTaskParams::new(id)));
-    match service.clone().oneshot(request).await.unwrap().into_result()? {
-        ServerResult::GetTaskResult(task) => Ok(task.task),
-        other => panic!("not a task: {other:?}"),
+/// Waits until a task no longer works.
+async fn settled(service: &Service, id: &str) -> Result<TaskStatus, ErrorData> {
+    loop {
+        let request = by(None, GetTaskRequest::new(GetTaskParams::new(id)));
+        match service.clone().oneshot(request).await.unwrap().into_result()? {
+            ServerResult::GetTaskResult(task) => match task.task.status() {
+                TaskStatus::Working => sleep(SECOND / 10).await,
+                status => return Ok(status),
+            },
+            other => panic!("not a task: {other:?}"),
+        }
     }
 }
 
@@ -45,9 +49,9 @@ async fn tasks_survive_reloads_and_belong_to_their_view() {
     let gateway = Gateway::connect(&config(&format!("{FILE}{view}"))).unwrap();
     let (main, team) = (gateway.service(), gateway.view("/team").unwrap().service());
     let ids = [start(&main).await, start(&team).await];
-    assert_eq!(get(&main, &ids[0]).await.unwrap().status(), TaskStatus::InputRequired);
-    assert_eq!(get(&main, &ids[1]).await.unwrap_err().message, "unknown task");
-    assert_eq!(get(&team, &ids[0]).await.unwrap_err().message, "unknown task");
+    assert_eq!(settled(&main, &ids[0]).await.unwrap(), TaskStatus::InputRequired);
+    assert_eq!(settled(&main, &ids[1]).await.unwrap_err().message, "unknown task");
+    assert_eq!(settled(&team, &ids[0]).await.unwrap_err().message, "unknown task");
 
     let changed = FILE.replace("Sure?", "Really?");
     gateway.reload(&config(&format!("{changed}{view}"))).await.unwrap();
@@ -56,7 +60,7 @@ async fn tasks_survive_reloads_and_belong_to_their_view() {
         let answers = serde_json::from_value(yes.clone()).unwrap();
         let update = by(None, UpdateTaskRequest::new(UpdateTaskParams::new(&**id, answers)));
         acknowledged(service.clone().oneshot(update).await.unwrap());
-        assert_eq!(get(service, id).await.unwrap().status(), TaskStatus::Completed);
+        assert_eq!(settled(service, id).await.unwrap(), TaskStatus::Completed);
     }
     gateway.close().await;
 }
@@ -77,9 +81,9 @@ async fn closing_a_gateway_cancels_its_tasks() {
     let gateway = Gateway::connect(&config(FILE)).unwrap();
     let service = gateway.service();
     let id = start(&service).await;
-    assert_eq!(get(&service, &id).await.unwrap().status(), TaskStatus::InputRequired);
+    assert_eq!(settled(&service, &id).await.unwrap(), TaskStatus::InputRequired);
     gateway.tasks_finished().await;
-    assert_eq!(get(&service, &id).await.unwrap().status(), TaskStatus::Cancelled);
+    assert_eq!(settled(&service, &id).await.unwrap(), TaskStatus::Cancelled);
     gateway.close().await;
 }
 
