@@ -19,7 +19,9 @@ const LONG_RUN: Duration = Duration::from_secs(60);
 pub enum TaskMode {
     /// Calls never become tasks.
     Never,
-    /// A call becomes a task if it takes longer than a second, or if it asks the user a question.
+    /// A call becomes a task if it takes longer than a second. If a client with a protocol version
+    /// before 2026-07-28 declares that it can be asked questions, a call also becomes a task when it
+    /// asks the first one.
     Optional,
     /// Each call becomes a task immediately.
     Always,

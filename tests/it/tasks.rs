@@ -421,16 +421,28 @@ async fn optional_call_becomes_a_task_after_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn optional_call_becomes_a_task_when_it_asks() {
+async fn optional_call_returns_quick_questions_directly() {
     let setup = Setup::new([approval().task(TaskMode::Optional)]);
-    let start = Instant::now();
-    let id = setup.start("approval", json!({})).await;
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    assert_eq!(setup.questions(&id).await.len(), 2);
-    setup.accept(&id, &["1:first", "1:second"]).await;
-    setup.questions(&id).await;
-    setup.accept(&id, &["2:third"]).await;
-    assert_eq!(text(&setup.result(&id).await), "done");
+    let answer = setup.call("approval", json!({})).await;
+    let ToolAnswer::InputRequired(asked) = answer else { panic!("no question: {answer:?}") };
+    let keys: Vec<_> = asked.input_requests.unwrap().into_keys().collect();
+    assert_eq!(keys, ["first", "second"]);
+    assert!(format!("{:?}", setup.registry).contains("tasks: 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn optional_call_asks_as_a_task_after_a_second() {
+    let slow = CompositeTool::workflow(
+        "ask",
+        "Asks",
+        [Step::new("call", "slow"), asks("sure", "Sure?").depends_on(["call"])],
+    );
+    let setup = Setup::new([slow]);
+    let id = setup.start("ask", json!({})).await;
+    assert_eq!(setup.questions(&id).await, [("1:sure".to_owned(), "Sure?".to_owned())]);
+    setup.accept(&id, &["1:sure"]).await;
+    assert_eq!(setup.result(&id).await.is_error, Some(false));
+    assert_eq!(setup.server.called(), ["slow"]);
 }
 
 #[tokio::test(start_paused = true)]

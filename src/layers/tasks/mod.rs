@@ -11,7 +11,7 @@
 //! | [`TaskMode`] | reply to a call of a client that supports tasks |
 //! |---|---|
 //! | [`Never`](crate::composite::TaskMode::Never) | the result |
-//! | [`Optional`](crate::composite::TaskMode::Optional) | the result if it is available within a second, otherwise a task |
+//! | [`Optional`](crate::composite::TaskMode::Optional) | the result or the first questions if they are available within a second, otherwise a task |
 //! | [`Always`](crate::composite::TaskMode::Always) | a task |
 //!
 //! In a [configuration file](crate::config), the key `task` of a composite sets the mode:
@@ -27,6 +27,9 @@
 //! id = "count"
 //! tool = "count"
 //! ```
+//!
+//! Clients with a protocol version before 2026-07-28 cannot receive questions as the reply to a call,
+//! so an optional call of such a client becomes a task when it asks.
 //!
 //! A client supports tasks if it declares the extension: since protocol version 2026-07-28 in each
 //! request, and before that in `initialize`. All other clients always receive the result.
@@ -48,7 +51,8 @@
 //! - A task expires an hour after its last change, or after the timeout of its composite if this is
 //!   longer. Its `ttlMs` is the time from its creation until then.
 //! - Tasks are in the memory of this process. They end with the process, and other replicas do not
-//!   know them.
+//!   know them. If any replica must be able to continue the runs of a composite that asks, set its
+//!   mode to `never`.
 //!
 //! There is no notification when the state of a task changes, because rmcp does not support
 //! subscriptions to tasks.

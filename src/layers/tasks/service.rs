@@ -166,13 +166,15 @@ impl Settings {
         let params = params.clone();
         let owner = self.owner(request.context());
         let context = request.context_mut().for_task();
+        let is_live = request.context().known_live_client().is_some();
         drop(request);
         let call = Call { inner: inner.clone(), params, context };
         let mut first: ReplyFuture<S> = Box::pin(inner.call(call.request()));
         if !tool.is_immediate
             && let Ok(reply) = timeout(GRACE, &mut first).await
         {
-            if !reply.as_ref().is_ok_and(Reply::asks) {
+            // A client that is asked over its connection cannot receive questions as a reply.
+            if !is_live || !reply.as_ref().is_ok_and(Reply::asks) {
                 return reply;
             }
             first = ready(reply).boxed();

@@ -122,6 +122,23 @@ async fn client_drives_a_task_with_questions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_an_older_client_gets_a_task_for_quick_questions() {
+    for era in BOTH {
+        let client = Client { supports_tasks: true };
+        let server = serve([approval().task(TaskMode::Optional)]);
+        let (client, _serving) = client.connect(server, era).await;
+        let response = soon(client.call_tool_once(params("approval"))).await.unwrap();
+        match (era, response) {
+            (Era::Legacy, CallToolResponse::Task(created)) => {
+                accept(&client, &created.task.task_id).await;
+            }
+            (Era::Modern, CallToolResponse::InputRequired(_)) => (),
+            (era, other) => panic!("{era:?}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn wrapped_handler_serves_tasks_of_its_layers() {
     let asks = || {
         let composite = CompositeTool::pipeline("sure", "Asks", [asks("sure", "Sure?")]);
