@@ -76,7 +76,7 @@
 //! ```
 //! # #[cfg(feature = "testing")]
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn main() -> Result<(), tower::BoxError> {
 //! use mcp_composite::{
 //!     composite::{CompositeLayer, CompositeTool, TaskMode},
 //!     message::{Context, Request, ToolAnswer},
