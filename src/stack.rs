@@ -299,8 +299,8 @@ impl StackLayer {
     }
 
     /// Adds the capabilities that layers of the stack provide to `capabilities`: the resources
-    /// capability if the stack stores truncated results, and the tasks extension if calls can become
-    /// tasks. See [`TruncateLayer::declare`] and [`TaskLayer::declare`].
+    /// capability if the stack stores truncated results, and the tasks extension if calls can
+    /// become tasks. See [`TruncateLayer::declare`] and [`TaskLayer::declare`].
     pub fn declare(&self, capabilities: &mut ServerCapabilities) {
         self.tasks.clone().composites(&self.composite).declare(capabilities);
         self.truncate.declare(capabilities);

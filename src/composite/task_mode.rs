@@ -12,16 +12,16 @@ const LONG_RUN: Duration = Duration::from_secs(60);
 /// [`tasks`](crate::tasks).
 ///
 /// A call becomes a task only if the client declares that it supports tasks, and if a
-/// [`TaskLayer`](crate::tasks::TaskLayer) is above the composite layer. All other calls return their
-/// result directly.
+/// [`TaskLayer`](crate::tasks::TaskLayer) is above the composite layer. All other calls return
+/// their result directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskMode {
     /// Calls never become tasks.
     Never,
     /// A call becomes a task if it takes longer than a second. If a client with a protocol version
-    /// before 2026-07-28 declares that it can be asked questions, a call also becomes a task when it
-    /// asks the first one.
+    /// before 2026-07-28 declares that it can be asked questions, a call also becomes a task when
+    /// it asks the first one.
     Optional,
     /// Each call becomes a task immediately.
     Always,

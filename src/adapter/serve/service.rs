@@ -102,8 +102,9 @@ impl<S> ServeService<S> {
     /// [`changes`](Self::changes).
     ///
     /// Clients use capabilities of layers only if the description declares them: see
-    /// [`StackLayer::declare`](crate::stack::StackLayer::declare). The server forwards requests about
-    /// [tasks](crate::tasks) only if the description declares tasks, or after it has created one.
+    /// [`StackLayer::declare`](crate::stack::StackLayer::declare). The server forwards requests
+    /// about [tasks](crate::tasks) only if the description declares tasks, or after it has created
+    /// one.
     #[must_use]
     pub fn new(service: S, description: impl Describe) -> Self {
         Self::over(service, Arc::new(Described(description)), Opening::Passthrough)

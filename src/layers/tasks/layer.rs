@@ -63,8 +63,8 @@ impl TaskLayer {
         self
     }
 
-    /// Sets the registry of the tasks. By default, each layer has its own registry, which its clones
-    /// share.
+    /// Sets the registry of the tasks. By default, each layer has its own registry, which its
+    /// clones share.
     ///
     /// Use the same registry for a layer that replaces this one, so that clients can still access
     /// their tasks.

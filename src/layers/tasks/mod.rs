@@ -28,8 +28,8 @@
 //! tool = "count"
 //! ```
 //!
-//! Clients with a protocol version before 2026-07-28 cannot receive questions as the reply to a call,
-//! so an optional call of such a client becomes a task when it asks.
+//! Clients with a protocol version before 2026-07-28 cannot receive questions as the reply to a
+//! call, so an optional call of such a client becomes a task when it asks.
 //!
 //! A client supports tasks if it declares the extension: since protocol version 2026-07-28 in each
 //! request, and before that in `initialize`. All other clients always receive the result.

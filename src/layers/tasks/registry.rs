@@ -90,9 +90,9 @@ impl TaskRegistry {
         Self::default()
     }
 
-    /// Waits until all tasks have ended, without a time limit. From now on, rejects new tasks. Tasks
-    /// that wait for input are cancelled, and tasks fail when they ask a question. Clients can still
-    /// get the results of tasks.
+    /// Waits until all tasks have ended, without a time limit. From now on, rejects new tasks.
+    /// Tasks that wait for input are cancelled, and tasks fail when they ask a question. Clients
+    /// can still get the results of tasks.
     ///
     /// Use this method to wait for running tasks before a program ends. To bound the time, wrap the
     /// future in `tokio::time::timeout`, and then call [`close`](Self::close).
