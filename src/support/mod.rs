@@ -4,6 +4,8 @@ pub(crate) mod warnings;
 
 pub(crate) mod error_chain;
 
+pub(crate) mod log_pause;
+
 pub(crate) mod fingerprint;
 
 pub(crate) mod named;

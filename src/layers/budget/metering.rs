@@ -8,11 +8,11 @@ use futures::future::BoxFuture;
 use super::{
     cost::Price,
     definition::{Budget, MAX_COST, Per, Unit},
-    log_pause::LogPause,
     rules::Rules,
     store::{BudgetPermit, Denied, OpenBudget, ReserveReply},
 };
 use crate::{
+    log_pause::LogPause,
     message::{Hold, ItemKind, Refusal, Reply, Request},
     pattern::Selection,
     warnings::sanitize::Sanitized,

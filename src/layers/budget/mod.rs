@@ -104,7 +104,6 @@
 mod balance;
 mod cost;
 mod definition;
-mod log_pause;
 mod memory;
 mod metering;
 mod reservation;

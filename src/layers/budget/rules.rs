@@ -5,11 +5,13 @@ use std::{fmt, sync::Arc};
 use super::{
     cost::Cost,
     definition::{Budget, Per},
-    log_pause::LogPause,
     memory::MemoryBudgets,
     store::BudgetStore,
 };
-use crate::message::{Context, ContextKey};
+use crate::{
+    log_pause::LogPause,
+    message::{Context, ContextKey},
+};
 
 /// The settings of a budget layer: the budgets, the costs of tools, and the store for the balances.
 #[derive(Clone, Default)]

@@ -31,6 +31,7 @@ use crate::{
         AuthenticatedCaller, CallerToken,
         remote::{RemoteService, callers::Callers, redaction::About, sent_tokens::SentTokens},
     },
+    log_pause::LogPause,
     message::{BackendError, BackendErrorKind, Context, Reply, Request},
 };
 
@@ -38,9 +39,6 @@ use crate::{
 /// in exchange for it. A caller can have several tokens, because it renews its token or runs
 /// several clients.
 const MAX_TOKENS: usize = 4;
-
-/// The minimum time between two warnings about failures of the authorization server.
-const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A function that opens a connection to the server on behalf of one caller. The connection uses
 /// the caller's tokens.
@@ -64,8 +62,9 @@ struct Pool {
     idle_timeout: Duration,
     entries: Mutex<Entries>,
     refusals: Refusals,
-    /// The time at which the last warning about a failed token exchange was logged.
-    warned: Mutex<Option<Instant>>,
+    /// Limits the warnings about failed token exchanges. Otherwise, each request would cause a
+    /// warning while the authorization server is unavailable.
+    warnings: LogPause,
 }
 
 #[derive(Default)]
@@ -121,7 +120,7 @@ impl CallerPool {
             idle_timeout: exchange.idle_timeout,
             entries: Mutex::default(),
             refusals: Refusals::default(),
-            warned: Mutex::default(),
+            warnings: LogPause::default(),
         });
         let mut closing = JoinSet::new();
         closing.spawn(close_unused(Arc::downgrade(&pool)));
@@ -190,7 +189,7 @@ impl Pool {
                 }
                 return no_access();
             }
-            self.log(&reason, self.is_warning_due());
+            self.log(&reason, self.warnings.is_due_now());
             let error = BackendError::new(name.clone(), BackendErrorKind::NotConnected);
             return Err(error.with_source(reason));
         }
@@ -206,18 +205,6 @@ impl Pool {
         } else {
             tracing::debug!(backend, reason, "{message}");
         }
-    }
-
-    /// Returns `true` if a failed token exchange must be logged as a warning. This is the case at
-    /// most once per [`WARN_INTERVAL`], because otherwise each request would cause a warning while
-    /// the authorization server is unavailable.
-    fn is_warning_due(&self) -> bool {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
-        if is_due {
-            *warned = Some(Instant::now());
-        }
-        is_due
     }
 
     /// Marks the connection of the named caller as in use, and returns a guard for it. If the pool

@@ -1,4 +1,4 @@
-//! Limits how often messages about rejected calls are logged.
+//! Limits how often a message is logged.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,12 +7,12 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Minimum time between two log messages about rejected calls.
+/// Minimum time between two messages.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Limits the rate of log messages about rejected calls. Stores the time of the last message.
+/// Limits the rate of a log message. Stores the time at which it was last logged.
 #[derive(Debug, Default)]
-pub(super) struct LogPause {
+pub(crate) struct LogPause {
     logged: Mutex<Option<Instant>>,
 }
 
@@ -20,9 +20,9 @@ pub(super) struct LogPause {
 
 impl LogPause {
     /// Returns `true` if the caller may log a message now, and records the current time in this
-    /// case. Returns `false` for ten seconds after each message, so that clients that repeat
-    /// rejected calls do not fill the log.
-    pub(super) fn is_due_now(&self) -> bool {
+    /// case. Returns `false` for ten seconds after each message, so that clients that repeat the same
+    /// call do not fill the log.
+    pub(crate) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= QUIET);
