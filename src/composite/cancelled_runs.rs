@@ -12,9 +12,14 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tracing::Instrument;
+
+use crate::log_pause::LogPause;
+
+/// The default maximum number of cancelled runs whose finally steps run at the same time.
+const MAX_CANCELLED_RUNS: usize = 1_000;
 
 /// The runs whose finally steps run even if their call is cancelled.
 ///
@@ -24,6 +29,11 @@ use tracing::Instrument;
 /// [`CompositeLayer::cancelled_runs`](super::CompositeLayer::cancelled_runs), and call
 /// [`finished`](Self::finished) at the end. A [`Gateway`](crate::config::Gateway) waits by itself
 /// when it is closed.
+///
+/// At most 1000 cancelled runs continue with their finally steps at the same time. While this limit
+/// is reached, further runs that are cancelled end without their finally steps, and a warning is
+/// logged. Otherwise, a client that repeatedly calls a composite and cancels the call could start
+/// any number of tasks.
 ///
 /// Clones share the same runs.
 ///
@@ -40,13 +50,16 @@ use tracing::Instrument;
 /// runs.finished().await;
 /// # }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct CancelledRuns(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
     /// Has a token for each run that has not ended.
     runs: TaskTracker,
+    /// Has a permit for each further run that may continue after it was cancelled.
+    permits: Arc<Semaphore>,
+    /// Limits the warnings that no permit is left.
+    warnings: LogPause,
     /// The longest grace period of these runs, in milliseconds.
     grace_ms: AtomicU64,
 }
@@ -59,6 +72,7 @@ pub(super) struct CancellableRun<T: Send + 'static> {
     /// The run. `None` after it has completed or has panicked.
     run: Option<BoxFuture<'static, T>>,
     cancelled: Arc<AtomicBool>,
+    runs: Arc<Shared>,
     runtime: Handle,
     /// Taken when the run moves to its own task.
     token: Option<TaskTrackerToken>,
@@ -70,7 +84,19 @@ impl CancelledRuns {
     /// Creates a value without runs.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::with_max_runs(MAX_CANCELLED_RUNS)
+    }
+
+    /// Creates a value without runs, with the maximum number of cancelled runs whose finally steps
+    /// run at the same time. [`new`](Self::new) sets it to 1000.
+    #[must_use]
+    pub fn with_max_runs(max_runs: usize) -> Self {
+        Self(Arc::new(Shared {
+            runs: TaskTracker::new(),
+            permits: Arc::new(Semaphore::new(max_runs.min(Semaphore::MAX_PERMITS))),
+            warnings: LogPause::default(),
+            grace_ms: AtomicU64::new(0),
+        }))
     }
 
     /// Waits until all of these runs have ended, but at most for the longest grace period of their
@@ -104,6 +130,7 @@ impl CancelledRuns {
         CancellableRun {
             run: Some(run(cancelled.clone())),
             cancelled,
+            runs: shared.clone(),
             runtime: Handle::current(),
             token: Some(shared.runs.token()),
         }
@@ -113,6 +140,12 @@ impl CancelledRuns {
 impl fmt::Debug for CancelledRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CancelledRuns").field("runs", &self.0.runs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Default for CancelledRuns {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -135,11 +168,20 @@ impl<T: Send + 'static> Future for CancellableRun<T> {
 impl<T: Send + 'static> Drop for CancellableRun<T> {
     fn drop(&mut self) {
         let Some(run) = self.run.take() else { return };
+        let Ok(permit) = self.runs.permits.clone().try_acquire_owned() else {
+            let message = "too many cancelled calls: the finally steps of a call do not run";
+            if self.runs.warnings.is_due_now() {
+                tracing::warn!("{message}");
+            } else {
+                tracing::debug!("{message}");
+            }
+            return;
+        };
         self.cancelled.store(true, Ordering::Release);
         let token = self.token.take();
         let run = async move {
             drop(run.await);
-            drop(token);
+            drop((permit, token));
         };
         // The run ends itself after its grace period. If the runtime is shutting down, it drops
         // the run instead.

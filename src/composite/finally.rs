@@ -40,9 +40,11 @@ impl Finally {
     /// example because the client cancels it or disconnects. Defaults to `false`.
     ///
     /// After the cancellation, the finally steps run in a separate Tokio task, at most for the
-    /// [grace](Self::grace) period. They cannot ask the user questions. Their results are only
-    /// logged and reported to [observers](crate::observe). To wait for such tasks before the
-    /// process ends, call [`CancelledRuns::finished`](super::CancelledRuns::finished).
+    /// [grace](Self::grace) period. The number of such tasks is
+    /// [limited](super::CancelledRuns::with_max_runs). These steps cannot ask the user questions.
+    /// Their results are only logged and reported to [observers](crate::observe). To wait for such
+    /// tasks before the process ends, call
+    /// [`CancelledRuns::finished`](super::CancelledRuns::finished).
     ///
     /// A call that is cancelled before its first step has started, or while it waits for the user's
     /// answer to a question, ends without running its finally steps.

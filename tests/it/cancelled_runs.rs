@@ -242,6 +242,31 @@ async fn waiting_for_cancelled_runs_ends_with_the_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn number_of_cancelled_runs_is_limited() {
+    let (logged, _guard) = capture_logs();
+    let steps = [Step::new("wait", "hangs"), { Step::new("undo", "slow").finally(on_cancel()) }];
+    let mut setup = Setup::of(steps);
+    setup.runs = CancelledRuns::with_max_runs(2);
+    setup.layer = setup.layer.cancelled_runs(setup.runs.clone());
+    let cancel = async || {
+        let before = setup.server.starts("slow").len();
+        setup.cancel("look", Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
+        setup.server.starts("slow").len() - before
+    };
+    let warnings = || logged.text().matches("too many cancelled calls").count();
+    assert_eq!([cancel().await, cancel().await, warnings()], [1, 1, 0]);
+    assert_eq!([cancel().await, cancel().await, warnings()], [0, 0, 1]);
+    assert_eq!(setup.server.dropped().len(), 4);
+
+    // The first two runs end.
+    sleep(5 * SECOND).await;
+    assert_eq!([cancel().await, cancel().await, cancel().await], [1, 1, 0]);
+    setup.runs.finished().await;
+    assert_eq!((setup.server.starts("slow").len(), setup.server.running()), (4, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn finally_step_of_a_cancelled_call_cannot_ask() {
     let setup = Setup::of([
         Step::new("wait", "hangs"),
