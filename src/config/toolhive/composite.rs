@@ -1,6 +1,6 @@
 //! Converts composite tools.
 
-use std::collections::HashSet;
+use std::{cell::Cell, collections::HashSet, ops::Range};
 
 use serde_json::{Map, Value, json};
 
@@ -15,11 +15,22 @@ use super::{
 /// The maximum number of retries in ToolHive. It reduces a larger number to this one.
 const MAX_TOOLHIVE_RETRIES: u64 = 10;
 
-/// A composite tool, with the tools that its steps call.
+/// A composite tool, with the calls of its steps.
 #[derive(Debug, Default)]
 pub(super) struct Composite {
+    /// The name, with its position in YAML. `None` if the name is missing.
+    pub(super) name: Option<(String, Range<usize>)>,
     pub(super) tables: Vec<Table>,
-    pub(super) tools: Vec<String>,
+    pub(super) calls: Vec<Call>,
+}
+
+/// A tool call of a step.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) tool: String,
+    /// The position of the arguments in YAML, if at least one of them is a text that may be
+    /// converted to another type. `None` otherwise.
+    pub(super) texts: Option<Range<usize>>,
 }
 
 /// Translates a template in a scope.
@@ -31,7 +42,9 @@ pub(super) fn composite(import: &mut Import<'_>, node: &Node) -> Composite {
     let mut composite = Composite::default();
     let Some(fields) = import.fields(node, &known, &["failureMode"]) else { return composite };
     let mut table = Table::from_fields("[[composite_tools]]", &fields);
-    table.set_some("name", import.required(&fields, "name"));
+    let name = import.required(&fields, "name");
+    composite.name = name.map(|name| (name.to_owned(), fields.key_span("name")));
+    table.set_some("name", name);
     table.set_some("description", import.required(&fields, "description").map(str::trim_end));
     table.set("strategy", "workflow");
     let optional = parameters(import, &fields, &mut table);
@@ -45,7 +58,7 @@ pub(super) fn composite(import: &mut Import<'_>, node: &Node) -> Composite {
     }
     for node in steps {
         let scope = Scope { optional: Some(&optional), ..Scope::default() };
-        let step = step(import, node, scope, &mut composite.tools);
+        let step = step(import, node, scope, &mut composite.calls);
         composite.tables.extend(step);
     }
     if let Some(node) = fields.get("output") {
@@ -104,7 +117,7 @@ fn step(
     import: &mut Import<'_>,
     node: &Node,
     scope: Scope<'_>,
-    tools: &mut Vec<String>,
+    calls: &mut Vec<Call>,
 ) -> Option<Table> {
     let own = TYPES.iter().flat_map(|(_, keys)| *keys);
     let known: Vec<_> = STEP.iter().chain(own).copied().collect();
@@ -126,12 +139,12 @@ fn step(
     }
     match kind {
         "tool" => {
-            call(import, &fields, scope, tools, &mut table);
+            call(import, &fields, scope, calls, &mut table);
             table.set_some("timeout", import.duration(fields.get("timeout")));
             table.set_some("on_error", on_error(import, fields.get("onError")));
         }
         "elicitation" => elicitation(import, &fields, scope, &mut table),
-        _ => for_each(import, &fields, scope, tools, &mut table),
+        _ => for_each(import, &fields, scope, calls, &mut table),
     }
     let others = TYPES.iter().filter(|(name, _)| *name != kind).flat_map(|(_, keys)| *keys);
     for key in others.filter(|key| fields.get(key).is_some()) {
@@ -147,15 +160,31 @@ fn call(
     import: &mut Import<'_>,
     fields: &Fields<'_>,
     scope: Scope<'_>,
-    tools: &mut Vec<String>,
+    calls: &mut Vec<Call>,
     table: &mut Table,
 ) {
     let tool = import.required(fields, "tool");
-    tools.extend(tool.map(str::to_owned));
+    let arguments = fields.get("arguments");
+    let texts = arguments.filter(|node| has_convertible_text(node));
+    let texts = texts.map(|_| fields.key_span("arguments"));
+    calls.extend(tool.map(|tool| Call { tool: tool.to_owned(), texts }));
     table.set_some("tool", tool);
-    if let Some(node) = fields.get("arguments") {
+    if let Some(node) = arguments {
         import.map(Some(node));
         table.set("arguments", values(import, node, scope));
+    }
+}
+
+/// Returns `true` if a value contains a template, or a text that is JSON such as `42`. The schema of
+/// a tool can convert both to another type.
+fn has_convertible_text(node: &Node) -> bool {
+    match &node.content {
+        Content::Scalar(Value::String(text)) => {
+            text.contains("{{") || serde_json::from_str::<Value>(text).is_ok()
+        }
+        Content::Scalar(_) => false,
+        Content::List(list) => list.iter().any(has_convertible_text),
+        Content::Map(map) => map.iter().any(|member| has_convertible_text(&member.value)),
     }
 }
 
@@ -187,7 +216,14 @@ fn template(
         Content::Scalar(Value::Bool(value)) => value.to_string(),
         _ => import.text(node)?.to_owned(),
     };
-    match translate(&text, scope) {
+    let reads_text = Cell::new(false);
+    let translated = translate(&text, Scope { reads_text: Some(&reads_text), ..scope });
+    if reads_text.get() {
+        let message = "if a tool returns structured content that is a list, the list is the \
+                       output of its step; ToolHive ignores it and uses the text";
+        import.differs_once(message, &node.span);
+    }
+    match translated {
         Ok(translated) => Some(translated),
         Err(error) => {
             import.template(error, node);
@@ -270,7 +306,7 @@ fn for_each(
     import: &mut Import<'_>,
     fields: &Fields<'_>,
     scope: Scope<'_>,
-    tools: &mut Vec<String>,
+    calls: &mut Vec<Call>,
     table: &mut Table,
 ) {
     match fields.get("collection") {
@@ -295,7 +331,7 @@ fn for_each(
     }
     let scope = Scope { item_var: Some(item_var.unwrap_or("item")), ..scope };
     table.locate(&inner);
-    call(import, &inner, scope, tools, table);
+    call(import, &inner, scope, calls, table);
     if let Some(timeout) = import.duration(fields.get("timeout")) {
         let message = "`timeout` applies to each call of the loop; in ToolHive, to all together";
         import.differs(message, &fields.key_span("timeout"));

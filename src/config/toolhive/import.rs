@@ -48,6 +48,13 @@ impl Import<'_> {
         self.difference(message.into(), span, false);
     }
 
+    /// Records a difference at the first place where it occurs.
+    pub(super) fn differs_once(&mut self, message: &str, span: &Range<usize>) {
+        if !self.differences.iter().any(|difference| difference.message == message) {
+            self.differs(message, span);
+        }
+    }
+
     pub(super) fn unprotected(&mut self, message: impl Into<String>, span: &Range<usize>) {
         self.difference(message.into(), span, true);
     }

@@ -140,8 +140,9 @@ fn tables(import: &mut Import<'_>, objects: &Objects<'_>) -> Vec<Table> {
     let composites: Vec<_> =
         definitions.into_iter().map(|node| composite::composite(import, node)).collect();
     if !server.has_workloads() {
-        server.name_workloads(composites.iter().flat_map(|composite| &composite.tools));
+        server.name_workloads(composites.iter().flat_map(|composite| &composite.calls));
     }
+    server.compare(import, &composites);
     let mut tables = server.tables(import);
     tables.extend(composites.into_iter().flat_map(|composite| composite.tables));
     tables

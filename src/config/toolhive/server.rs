@@ -1,11 +1,12 @@
 //! Converts the configuration of a virtual MCP server.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use serde_json::{Map, Value, json};
 
 use super::{
     auth,
+    composite::{Call, Composite},
     import::{Fields, Import},
     objects::{self, Objects},
     write::Table,
@@ -145,9 +146,9 @@ impl Server {
         }
     }
 
-    /// Adds the workloads of tools such as `workload.tool`.
-    pub(super) fn name_workloads<'t>(&mut self, tools: impl Iterator<Item = &'t String>) {
-        for (workload, _) in tools.filter_map(|tool| tool.split_once('.')) {
+    /// Adds the workloads of calls to tools such as `workload.tool`.
+    pub(super) fn name_workloads<'c>(&mut self, calls: impl Iterator<Item = &'c Call>) {
+        for (workload, _) in calls.filter_map(|call| call.tool.split_once('.')) {
             self.workload(workload, &(0..0));
         }
     }
@@ -303,6 +304,61 @@ impl Server {
         }
     }
 
+    /// Reports calls to hidden tools whose arguments are converted, and composite tools with the
+    /// name of a tool.
+    pub(super) fn compare(&self, import: &mut Import<'_>, composites: &[Composite]) {
+        let calls = || composites.iter().flat_map(|composite| &composite.calls);
+        for Call { tool, texts } in calls() {
+            if let Some(span) = texts.as_ref().filter(|_| self.hides(&self.listed_name(tool))) {
+                let message = format!(
+                    "clients do not see `{tool}`: its arguments have the types of its schema; \
+                     ToolHive sends texts"
+                );
+                import.differs(message, span);
+            }
+        }
+        let called = calls().map(|call| self.listed_name(&call.tool));
+        let named = self
+            .workloads
+            .iter()
+            .flat_map(|workload| workload.known_tools().map(|tool| self.prefixed(workload, tool)));
+        let tools: HashSet<_> = called.chain(named).collect();
+        let names = composites.iter().filter_map(|composite| composite.name.as_ref());
+        for (name, span) in names.filter(|(name, _)| tools.contains(name)) {
+            let message = format!(
+                "`{name}` is also the name of a tool: clients call the composite; in ToolHive, \
+                 they call the tool, and no composite is listed"
+            );
+            import.differs(message, span);
+        }
+    }
+
+    /// Returns the name of a tool in the list of tools. Steps can call it `workload.tool`, too.
+    fn listed_name(&self, tool: &str) -> String {
+        let own = tool.split_once('.').and_then(|(name, own)| {
+            let workload = self.workloads.iter().find(|workload| workload.name == name)?;
+            Some(self.prefixed(workload, own))
+        });
+        own.unwrap_or_else(|| tool.to_owned())
+    }
+
+    /// Returns `true` if clients do not see the tool, but composites can call it.
+    fn hides(&self, listed_name: &str) -> bool {
+        let is_hidden = |workload: &Workload| {
+            let tool = listed_name.strip_prefix(&self.prefix(workload));
+            tool.is_some_and(|tool| workload.hides(tool))
+        };
+        self.excludes_all
+            || (self.conflicts == Conflicts::Prefix && self.workloads.iter().any(is_hidden))
+    }
+
+    fn prefixed(&self, workload: &Workload, tool: &str) -> String {
+        match self.conflicts {
+            Conflicts::Prefix => self.prefix(workload) + tool,
+            Conflicts::Priority | Conflicts::Manual => tool.to_owned(),
+        }
+    }
+
     fn prefix(&self, workload: &Workload) -> String {
         self.prefix_format.as_deref().unwrap_or(PREFIX_FORMAT).replace("{workload}", &workload.name)
     }
@@ -403,6 +459,19 @@ impl Server {
 // === impl Workload ===
 
 impl Workload {
+    /// Returns `true` if clients do not see the tool.
+    fn hides(&self, tool: &str) -> bool {
+        let filter = self.filter.as_ref();
+        self.excludes_all || filter.is_some_and(|filter| !filter.iter().any(|name| name == tool))
+    }
+
+    /// Returns the tools that the file names, after overrides.
+    fn known_tools(&self) -> impl Iterator<Item = &str> {
+        let overrides = self.overrides.iter();
+        let renamed = overrides.map(|own| own.name.as_deref().unwrap_or(&own.tool));
+        self.filter.iter().flatten().map(String::as_str).chain(renamed)
+    }
+
     /// Returns the filter by the names of tools on the backend. In ToolHive, it has new names.
     fn original_filter(&self) -> Option<Vec<&str>> {
         let names = self.filter.as_ref()?.iter();

@@ -1,6 +1,6 @@
 //! Translates Go templates into expressions.
 
-use std::{collections::HashSet, ops::Range};
+use std::{cell::Cell, collections::HashSet, ops::Range};
 
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ pub(super) struct Scope<'s> {
     pub(super) optional: Option<&'s HashSet<String>>,
     /// The innermost `range` or `with`.
     pub(super) frame: Option<&'s Frame<'s>>,
+    /// Set to `true` if the template reads the whole output of a step, or the text in it.
+    pub(super) reads_text: Option<&'s Cell<bool>>,
 }
 
 /// The names that a `range` or `with` defines, as expressions.
@@ -351,6 +353,9 @@ impl Scope<'_> {
                     let known = "a step has `output`, `content`, `status` and `error`";
                     return fail(format!("a step has no `{field}`: {known}"), span);
                 }
+                if field == "output" {
+                    self.note_text(rest);
+                }
                 (format!("steps{}{}", key(id), key(field)), rest)
             }
             ("steps", _) => {
@@ -390,6 +395,18 @@ impl Scope<'_> {
         let is_path = rest.iter().all(Segment::is_literal);
         let text = root + &rest.iter().map(Segment::written).collect::<String>();
         Ok(Written { is_path, ..Written::value(text) })
+    }
+
+    /// Notes a path in the output of a step, if it leads to the whole output or to its text.
+    fn note_text(self, path: &[Segment]) {
+        let is_text = match path {
+            [] => true,
+            [Segment::Key(key), ..] => key == "text" || key.starts_with("text_"),
+            [Segment::Index(_) | Segment::Computed(_), ..] => false,
+        };
+        if let Some(reads_text) = self.reads_text.filter(|_| is_text) {
+            reads_text.set(true);
+        }
     }
 
     /// Returns the path of the error of a step, such as `.steps.a.error`.
