@@ -5,7 +5,7 @@ use super::{
     strategy::{FanOut, MAX_TARGETS, Race, Strategy, Success, WORKFLOW_PARALLEL, Workflow},
 };
 use crate::{
-    engine::plan::{self, Action, CallSite, OnFailure, Plan, StepSet},
+    engine::plan::{self, Action, CallSite, Finally, OnFailure, Plan, StepSet},
     mermaid::{Call, Callee, Edge, Flowchart, Graph, Node, Shape},
     suggest::DidYouMean,
 };
@@ -95,9 +95,7 @@ impl Drawn<'_> {
         if let Some(condition) = &step.condition {
             lines.push(format!("if {condition}"));
         }
-        if step.is_final() {
-            lines.push("finally".to_owned());
-        }
+        lines.extend(step.finally.map(|finally| Finally::note(finally.on_cancel).to_owned()));
         if let Some(retry) = &step.retry {
             lines.push(format!("retried {} times at most", retry.count));
         }

@@ -30,6 +30,15 @@ pub(super) struct Settled {
     pub(super) skipped_elements: Vec<BranchId>,
 }
 
+// === impl Finally ===
+
+impl Finally {
+    /// Returns the line that describes a finally step in a preview or a diagram.
+    pub(crate) const fn note(on_cancel: bool) -> &'static str {
+        if on_cancel { "finally, also after a cancellation" } else { "finally" }
+    }
+}
+
 // === impl Settled ===
 
 impl Settled {

@@ -10,7 +10,8 @@ use super::{
     milliseconds::milliseconds,
     outcome::StepError,
     plan::{
-        Arguments, CallSite, Elicitation, EndForm, LoopPlan, OnRefusal, Plan, Repeat, Step, StepSet,
+        Arguments, CallSite, Elicitation, EndForm, Finally, LoopPlan, OnRefusal, Plan, Repeat,
+        Step, StepSet,
     },
     serde_defaults::{is_false, is_zero},
 };
@@ -36,6 +37,10 @@ pub struct StepPreview {
     /// outcome of the run is decided.
     #[serde(skip_serializing_if = "is_false")]
     pub finally: bool,
+    /// Whether the step also runs after the call of the run was cancelled. `false` for all steps
+    /// that are not finally steps.
+    #[serde(skip_serializing_if = "is_false")]
+    pub on_cancel: bool,
     /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
@@ -249,6 +254,7 @@ impl Step {
         StepPreview {
             id: self.id.to_string(),
             finally: self.is_final(),
+            on_cancel: self.finally.is_some_and(|finally| finally.on_cancel),
             condition: self.condition.as_ref().map(|when| condition(when, data)),
             for_each: each.and_then(|each| each.preview(data)),
             repeat: each.and_then(LoopPlan::repeat_preview),
@@ -268,7 +274,7 @@ impl StepPreview {
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.finally {
-            lines.push("finally".to_owned());
+            lines.push(Finally::note(self.on_cancel).to_owned());
         }
         if let Some(condition) = &self.condition {
             lines.push(format!("if {}", condition.text()));

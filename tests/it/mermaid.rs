@@ -133,10 +133,17 @@ fn finally_step_is_drawn_after_all_others() {
         Step::new("first", "count"),
         Step::new("next", "count"),
         Step::new("undo", "tell").finally(Finally::new()),
+        Step::new("unlock", "tell").finally(Finally::new().on_cancel(true)),
     ];
     let undoes = CompositeTool::workflow("undoes", "Undoes", steps);
     let chart = drawn(vec![undoes], "undoes");
-    for line in [r#"c0n3["undo<br/>tell<br/>finally"]"#, "c0n1 --> c0n3", "c0n2 --> c0n3"] {
+    for line in [
+        r#"c0n3["undo<br/>tell<br/>finally"]"#,
+        r#"c0n4["unlock<br/>tell<br/>finally, also after a cancellation"]"#,
+        "c0n1 --> c0n3",
+        "c0n2 --> c0n3",
+        "c0n2 --> c0n4",
+    ] {
         assert!(chart.contains(line), "{chart}");
     }
 }

@@ -195,6 +195,7 @@ async fn preview_shows_finally_steps_after_all_others() {
         Step::new("undo", "tell")
             .condition("steps.first.status == 'completed'")
             .finally(Finally::new()),
+        Step::new("unlock", "tell").finally(Finally::new().on_cancel(true)),
         Step::new("first", "count"),
         Step::new("next", "count").depends_on(["first"]),
     ];
@@ -203,15 +204,19 @@ async fn preview_shows_finally_steps_after_all_others() {
     let preview = service.preview("undoes", object(json!({}))).await.unwrap();
 
     let expected = r#"undoes
-   1  first  count {}
-   2  next   count {}
-   3  undo   finally
-             if steps.first.status == 'completed'
-             tell {}
+   1  first   count {}
+   2  next    count {}
+   3  undo    finally
+              if steps.first.status == 'completed'
+              tell {}
+      unlock  finally, also after a cancellation
+              tell {}
 "#;
     assert_eq!(preview.to_string(), expected);
     let value = serde_json::to_value(&preview).unwrap();
-    assert_eq!(value["waves"][2]["steps"][0]["finally"], true);
+    let [undo, unlock] = [0, 1].map(|step| &value["waves"][2]["steps"][step]);
+    assert_eq!((&undo["finally"], undo.get("on_cancel")), (&json!(true), None));
+    assert_eq!((&unlock["finally"], &unlock["on_cancel"]), (&json!(true), &json!(true)));
     assert_eq!(value["waves"][0]["steps"][0].get("finally"), None);
 }
 
