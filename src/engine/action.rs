@@ -173,6 +173,15 @@ impl Action {
         }
     }
 
+    /// Returns `true` if the action calls one tool, once or several times one after another.
+    pub(super) const fn calls_one_at_a_time(&self) -> bool {
+        match self {
+            Self::Call(_) => true,
+            Self::Loop(each) => each.max_parallel <= 1,
+            Self::Switch(_) | Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => false,
+        }
+    }
+
     /// Returns `true` if the output of a step with this action is the result of a single tool call.
     /// This is not the case for loops, questions and computed values.
     pub(crate) const fn has_tool_result(&self) -> bool {

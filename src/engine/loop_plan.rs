@@ -112,7 +112,8 @@ impl LoopPlan {
 
     /// Returns the delay before an element, which is not the first.
     pub(crate) fn delay_before(&self, element: usize) -> Duration {
-        let Some(repeat) = self.as_repeat() else { return self.delay };
+        let repeat = self.as_repeat().filter(|_| !self.delay.is_zero());
+        let Some(repeat) = repeat else { return self.delay };
         let earlier = i32::try_from(element.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.delay.as_secs_f64() * repeat.backoff.powi(earlier);
         let delay = Duration::try_from_secs_f64(seconds).unwrap_or(repeat.max_delay);

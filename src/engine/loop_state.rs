@@ -28,7 +28,7 @@ pub(super) struct Iteration {
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub(super) output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(super) error: Option<StepError>,
+    pub(super) error: Option<Box<StepError>>,
 }
 
 // === impl LoopState ===

@@ -49,8 +49,8 @@ pub(crate) struct Plan {
     pub(super) on_cancel: StepSet,
     /// The steps that call no tool. They do not count toward the concurrency limit of the plan.
     pub(super) without_calls: StepSet,
-    /// The steps that make at most one tool call, and whose failure does not affect other running
-    /// steps.
+    /// The steps that make at most one tool call at the same time, without retries, and whose
+    /// failure does not affect other running steps.
     single_calls: StepSet,
     /// Whether any step has a retry policy.
     pub(super) has_retries: bool,
@@ -260,7 +260,7 @@ impl Plan {
         }
         self.has_retries |= step.retry.is_some();
         let is_single = step.retry.is_none() && (step.may_fail() || self.concurrency <= 1);
-        if is_single && step.action.as_call().is_some() {
+        if is_single && step.action.calls_one_at_a_time() {
             self.single_calls.insert(at);
         }
         for used in step.uses() {
@@ -320,9 +320,9 @@ impl Plan {
         self.links[step].answers
     }
 
-    /// Returns `true` if the end of the step's tool call affects no other call: the call is not
-    /// retried, and its end stops no other running step. The step can then end immediately if the
-    /// first poll of its call returns `Ready`.
+    /// Returns `true` if the end of each tool call of the step affects no other call: the call is
+    /// not retried, and its end stops no other running step. The step or its loop element can then
+    /// end immediately if the first poll of its call returns `Ready`.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }

@@ -67,6 +67,11 @@ impl<'p> Loop<'p> {
         LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
     }
 
+    /// Returns the number of elements, including those that have not started.
+    pub(super) const fn count(&self) -> usize {
+        self.iterations.len()
+    }
+
     /// Returns the largest number of elements that the loop can have.
     pub(super) fn max_count(&self) -> usize {
         match self.definition.as_repeat() {
@@ -173,7 +178,8 @@ impl<'p> Loop<'p> {
     }
 
     fn skip(&mut self, element: usize, why: StepError) {
-        let skipped = Iteration { status: Status::Skipped, output: None, error: Some(why) };
+        let error = Some(Box::new(why));
+        let skipped = Iteration { status: Status::Skipped, output: None, error };
         self.iterations[element] = Some(skipped);
     }
 
@@ -200,7 +206,7 @@ impl<'p> Loop<'p> {
             return None;
         }
         let error = |iteration: &Option<Iteration>| {
-            let error = iteration.as_ref()?.error.as_ref()?;
+            let error = iteration.as_ref()?.error.as_deref()?;
             matches!(error.kind, ErrorKind::Definition | ErrorKind::Protocol).then(|| error.clone())
         };
         let first = self.iterations.first().and_then(error)?;
@@ -214,7 +220,7 @@ impl<'p> Loop<'p> {
         self.attempts += outcome.attempts;
         let status = outcome.status;
         outcome.add_details();
-        let error = outcome.error.take().map(|error| *error);
+        let error = outcome.error.take();
         let output = outcome.into_output();
         self.iterations[index] = Some(Iteration { status, output, error });
         if self.definition.max_parallel == 1 {

@@ -156,11 +156,14 @@ impl Outcome {
 
     /// Returns the output of a loop element from its outcome. Returns `None` if the element has no
     /// output.
-    pub(super) fn into_output(mut self) -> Option<Value> {
-        let fields = Fields { output: true, ..Fields::default() };
-        self.keep(fields, false);
-        let record = *self.record?;
-        record.output.or(record.content)
+    pub(super) fn into_output(self) -> Option<Value> {
+        let is_success = self.is_success();
+        let mut result = self.result.filter(|_| is_success);
+        let (output, content) =
+            self.record.map(|record| (record.output, record.content)).unwrap_or_default();
+        let structured = || result.as_mut().and_then(|result| result.structured_content.take());
+        let output = output.or_else(structured).or(content);
+        output.or_else(|| result.map(|result| self::content(result.into_inner().content)))
     }
 }
 

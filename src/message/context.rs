@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::client::Questions;
 use super::{
     Account, Logs, Progress, Tracing,
+    branch_name::BranchName,
     client::{ASKABLE, Abilities, LiveClient},
     delegation::Delegation,
     shared::Shared,
@@ -44,7 +45,7 @@ pub struct Context {
     /// The name of the branch, if a branch of a composite made the request. If a tool made the
     /// request within another request, the name of the called tool. In both cases, `id` is the id
     /// of the outer request.
-    branch: Option<Arc<str>>,
+    branch: Option<BranchName>,
     pub(crate) meta: Shared<RequestMetaObject>,
     pub(crate) extensions: Shared<Extensions>,
     pub(crate) cancellation: Option<CancellationToken>,
@@ -105,7 +106,7 @@ impl Context {
             RequestId::Number(_) => 0,
             RequestId::String(id) => id.len(),
         };
-        let branch = self.branch.as_ref().map_or(0, |branch| branch.len());
+        let branch = self.branch.as_ref().map_or(0, BranchName::min_len);
         if plain > bytes || branch > bytes {
             return None;
         }
@@ -321,7 +322,7 @@ impl Context {
     /// questions that composites forward. `progress` reports the progress of the branch as a part
     /// of the request's progress.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
-        self.branch_charged(&self.branch_parts(), branch, progress, None)
+        self.branch_charged(&self.branch_parts(), branch.into(), progress, None)
     }
 
     /// Copies the `_meta` and the extensions that the contexts of all [branches](Self::branch) of a
@@ -357,7 +358,7 @@ impl Context {
     pub(crate) fn branch_charged(
         &self,
         parts: &BranchParts,
-        branch: Arc<str>,
+        branch: BranchName,
         progress: Option<Progress>,
         account: Option<&Arc<Account>>,
     ) -> Self {

@@ -42,6 +42,7 @@
 mod account;
 mod backend_error;
 pub(crate) mod branch;
+mod branch_name;
 mod cause;
 pub(crate) mod client;
 pub(crate) mod content_size;
@@ -74,6 +75,7 @@ pub(crate) use self::client::Questions;
 pub(crate) use self::context::CLIENT_CAPABILITIES;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
+    branch_name::BranchName,
     cause::{Cause, is_unsent},
     context::{BranchParts, ContextKey},
     ledger::Tally,

@@ -22,7 +22,7 @@ use crate::{
         outcome::{ErrorKind, Outcome, StepError},
         scheduler::{Attempt, Effects as _, NewCall},
     },
-    message::Context,
+    message::{BranchName, Context},
     random,
 };
 
@@ -104,8 +104,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Starts the tool call of a step and polls it once. If the call has ended after this poll, the
-    /// step ends too. Otherwise, the call is added to the branches of the run.
+    /// Starts the tool call of a step or of a loop element, and polls it once. If the call has ended
+    /// after this poll, the step or the element ends too. Otherwise, the call is added to the branches of the run.
     ///
     /// This makes calls cheap that end at the first poll, for example calls to tools in the same
     /// process. Only a call that is still pending needs an entry in the list of pending calls, a
@@ -139,7 +139,7 @@ impl<'p, C: Caller> Run<'p, C> {
                         if let Some(format) = site.parse {
                             outcome.parse(format, self.scope);
                         }
-                        self.scheduler.finish(id.step, outcome);
+                        self.scheduler.end_direct(id, outcome, self.now);
                     }
                     Ended::Asks(questions) => {
                         self.scheduler.begin_call(call, JsonObject::new(), begun);
@@ -210,9 +210,9 @@ impl<'p, C: Caller> Run<'p, C> {
     fn branch_context(&self, id: BranchId) -> Context {
         let step = &self.scheduler.plan.steps()[id.step];
         let name = if step.is_loop() {
-            format!("{}[{}]", step.id, id.element).into()
+            BranchName::element(step.id.clone(), id.element)
         } else {
-            step.id.clone()
+            step.id.clone().into()
         };
         let progress = self.scheduler.effects.progress.as_ref();
         let progress = progress.map(|progress| progress.part(id));

@@ -258,6 +258,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         now: Duration,
     ) {
         outcome.site = self.chosen(id.step, site);
+        self.end_direct(id, outcome, now);
+    }
+
+    /// Ends a branch like [`end_branch`](Self::end_branch), if its step is not a switch.
+    #[inline]
+    pub(in crate::engine) fn end_direct(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         if self.loops.iter().any(|each| each.step == id.step) {
             self.end_element(id, outcome, now);
             self.advance(id.step, now);

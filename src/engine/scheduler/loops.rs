@@ -221,7 +221,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     fn repeat(&mut self, place: usize, repeat: &Repeat, now: Duration) {
         self.count_evaluation();
         let each = &mut self.loops[place];
-        let count = each.ended().count();
+        let count = each.count();
         let item = each.item(count);
         let index = count.saturating_sub(1);
         match self.state.evaluate_at(item, index, |data| repeat.until.evaluate(data)) {
