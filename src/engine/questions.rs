@@ -208,6 +208,7 @@ impl PendingQuestion {
             questions: BTreeMap::from([(OWN.to_owned(), question)]),
             resume: None,
             responses: Responses::new(),
+            is_resuming: false,
         }
     }
 
@@ -220,7 +221,8 @@ impl PendingQuestion {
         Questions { asked: questions, resume }: Questions,
     ) -> Self {
         let (resume, responses) = (Some(resume), Responses::new());
-        Self { id, attempts, started_ms, site, questions, resume, responses }
+        let is_resuming = false;
+        Self { id, attempts, started_ms, site, questions, resume, responses, is_resuming }
     }
 
     /// Removes and returns the responses for the next call of the tool. Returns `None` if the tool

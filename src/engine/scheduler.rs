@@ -70,9 +70,8 @@ pub(super) struct Scheduler<'p, E> {
     advancing: StepSet,
     /// The number of calls whose retry delay has passed, and whose next attempt has not started.
     retrying: u32,
-    /// The number of pending questions that have not been processed since the run resumed. They
-    /// come first in the list of pending questions.
-    resuming: u32,
+    /// Whether a question may not have been processed since a suspended run was resumed.
+    is_resuming: bool,
     /// The call that waits for the driver's permit. `None` if no permit was requested. Boxed
     /// because most runs have no limits that require permits.
     requested: Option<Box<Start<'p>>>,
@@ -161,6 +160,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         // Questions of steps come first, because their answers may end the run before a tool is
         // called again.
         state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
+        state.asked.iter_mut().for_each(|asked| asked.is_resuming = true);
         Self {
             plan,
             random: Rng::with_seed(settings.seed),
@@ -168,7 +168,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             deadline: settings.deadline,
             is_limited: settings.is_limited,
             asking: settings.asking,
-            resuming: u32::try_from(state.asked.len()).unwrap_or(u32::MAX),
+            is_resuming: !state.asked.is_empty(),
             state,
             effects,
             waiting,

@@ -127,6 +127,9 @@ pub(crate) struct PendingQuestion {
     /// The client's responses that have arrived so far, indexed by the keys of the questions.
     #[serde(skip)]
     pub(super) responses: Responses,
+    /// Whether the responses have not been processed since the run was resumed.
+    #[serde(skip)]
+    pub(super) is_resuming: bool,
 }
 
 /// The state of a tool or nested run that has asked questions. It is needed for continuing after

@@ -28,7 +28,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// `None` because all answers are processed.
     #[inline]
     pub(in crate::engine) fn resume(&mut self, now: Duration) -> Option<Command<'p>> {
-        if self.resuming == 0 && self.state.loops.is_empty() {
+        if !self.is_resuming && self.state.loops.is_empty() {
             return None;
         }
         self.resume_next(now)
@@ -41,9 +41,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             let asked = self.state.asked.iter().filter(|asked| asked.id.step == step).count();
             self.add_loop(Loop::resumed(state, each, asked));
         }
-        while self.resuming > 0 {
-            self.resuming -= 1;
-            let asked = self.state.asked.remove(0);
+        // A command can withdraw further questions.
+        while let Some(place) = self.state.asked.iter().position(|asked| asked.is_resuming) {
+            let mut asked = self.state.asked.remove(place);
+            asked.is_resuming = false;
             let action = &self.plan.steps()[asked.id.step].action;
             let command = match action {
                 _ if self.is_over() => {
@@ -57,6 +58,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
                 return command;
             }
         }
+        self.is_resuming = false;
         None
     }
 

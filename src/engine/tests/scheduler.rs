@@ -267,6 +267,20 @@ fn duration_in_a_timeout_error_is_rounded() {
     }
 }
 
+#[test]
+fn loop_that_fails_while_it_resumes_withdraws_its_questions() {
+    let each = json!({ "id": "each", "arguments": { "item": "$item" }, "collection": [0, 1],
+        "max_parallel": 2 });
+    let plan = workflow(&json!([each]));
+    let mut simulation = Simulation::new(&plan, 0);
+    // Both elements ask. The arguments of the first one are rejected when it resumes.
+    assert!(simulation.handle(1));
+    assert!(!simulation.handle(401));
+    assert_eq!(simulation.rounds, 1);
+    let failed = &error(&simulation.scheduler.state, 0).message;
+    assert_eq!(failed, "element 0: the arguments do not fit");
+}
+
 /// Runs a plan with these events. Returns the state and the length of the log after each event, and
 /// the whole log.
 fn run_with(plan: &Plan, seed: u64, events: &[u16]) -> (Vec<(usize, String)>, Vec<String>) {
