@@ -20,8 +20,8 @@ pub(crate) struct LogPause {
 
 impl LogPause {
     /// Returns `true` if the caller may log a message now, and records the current time in this
-    /// case. Returns `false` for ten seconds after each message, so that clients that repeat the same
-    /// call do not fill the log.
+    /// case. Returns `false` for ten seconds after each message, so that clients that repeat the
+    /// same call do not fill the log.
     pub(crate) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -175,8 +175,8 @@ fn call(
     }
 }
 
-/// Returns `true` if a value contains a template, or a text that is JSON such as `42`. The schema of
-/// a tool can convert both to another type.
+/// Returns `true` if a value contains a template, or a text that is JSON such as `42`. The schema
+/// of a tool can convert both to another type.
 fn has_convertible_text(node: &Node) -> bool {
     match &node.content {
         Content::Scalar(Value::String(text)) => {

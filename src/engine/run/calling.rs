@@ -104,8 +104,9 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Starts the tool call of a step or of a loop element, and polls it once. If the call has ended
-    /// after this poll, the step or the element ends too. Otherwise, the call is added to the branches of the run.
+    /// Starts the tool call of a step or of a loop element, and polls it once. If the call has
+    /// ended after this poll, the step or the element ends too. Otherwise, the call is added to the
+    /// branches of the run.
     ///
     /// This makes calls cheap that end at the first poll, for example calls to tools in the same
     /// process. Only a call that is still pending needs an entry in the list of pending calls, a
