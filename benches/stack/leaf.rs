@@ -79,10 +79,6 @@ impl Leaf {
         Self { tools: tools.collect() }
     }
 
-    pub(crate) fn tools(&self) -> &[Tool] {
-        &self.tools
-    }
-
     pub(crate) fn name(&self, index: usize) -> String {
         self.tools[index].name.to_string()
     }

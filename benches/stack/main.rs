@@ -49,7 +49,7 @@ use mcp_composite::{
 };
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
-use tower::Layer;
+use tower::{Layer, Service};
 
 use self::{leaf::Leaf, measure::Group};
 
@@ -172,7 +172,9 @@ fn search() -> Group {
 fn lock() -> Group {
     let leaf = Leaf::new(MANY);
     let mut approved = Lock::new();
-    for tool in leaf.tools() {
+    let listed = leaf.clone().call(Request::list_tools()).into_inner();
+    let page = listed.expect("infallible");
+    for tool in &page.tools().expect("a list of tools").tools {
         approved.pin("backend", tool).expect("the names differ");
     }
     let layer = LockLayer::new(&approved, "backend");
