@@ -66,7 +66,7 @@
 //! |---|---|
 //! | what clients see | [`advertise`], [`alias`], [`filter`], [`lock`] |
 //! | what clients may send and use | [`limit`], [`validate`], [`budget`] |
-//! | what clients receive | [`truncate`], [`redact`], [`cache`] |
+//! | what clients receive | [`truncate`], [`redact`], [`cache`], [`flow`] |
 //! | long calls | [`tasks`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
 //! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`store`], [`redis`] |
@@ -169,7 +169,7 @@ pub use self::telemetry::metrics;
 pub use self::{
     hosts::functions,
     layers::{
-        advertise, alias, budget, filter, limit, lock, redact, tasks, trace, truncate, validate,
+        advertise, alias, budget, filter, flow, limit, lock, redact, tasks, trace, truncate, validate,
     },
     middleware::{catalog, changes, intercept, pattern, reload},
     telemetry::{mermaid, observe},

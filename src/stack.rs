@@ -73,6 +73,7 @@ use crate::{
     changes::Changes,
     composite::{Composite, CompositeLayer, Preview},
     filter::{Filter, FilterLayer},
+    flow::{Flow, FlowLayer},
     limit::{Limit, LimitLayer},
     lock::{LockLayer, Locked},
     message::{Context as RequestContext, ContextKey, Reply, Request, ToolService},
@@ -89,7 +90,10 @@ use crate::{
 type Layers<S> = Trace<Limit<AdvertiseAndBelow<S>>>;
 
 /// The layers from [`Advertise`] to the innermost layer.
-type AdvertiseAndBelow<S> = Advertise<Tasks<Truncate<Composite<BackendLayers<CacheAndBelow<S>>>>>>;
+type AdvertiseAndBelow<S> = Advertise<Tasks<Truncate<Flow<CompositeAndBelow<S>>>>>;
+
+/// The layers from [`Composite`] to the innermost layer.
+type CompositeAndBelow<S> = Composite<BackendLayers<CacheAndBelow<S>>>;
 
 /// The layers from [`Cache`] to the innermost layer.
 #[cfg(feature = "cache")]
@@ -112,6 +116,7 @@ pub struct StackLayer {
     advertise: AdvertiseLayer,
     tasks: TaskLayer,
     truncate: TruncateLayer,
+    flow: FlowLayer,
     composite: CompositeLayer,
     #[cfg(feature = "cache")]
     cache: CacheLayer,
@@ -215,6 +220,14 @@ impl StackLayer {
     #[must_use]
     pub fn truncate(mut self, truncate: TruncateLayer) -> Self {
         self.truncate = truncate;
+        self
+    }
+
+    /// Sets the layer that labels results, and that can deny calls of tools which publish data. The
+    /// layer uses the composites of this stack.
+    #[must_use]
+    pub fn flow(mut self, flow: FlowLayer) -> Self {
+        self.flow = flow;
         self
     }
 
@@ -333,11 +346,16 @@ impl<S> Layer<S> for StackLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let (mut advertise, mut composite) = (self.advertise.clone(), self.composite.clone());
         composite.observers.add(&self.observers);
-        let mut truncate = self.truncate.clone();
-        for catalogs in [&mut advertise.catalogs, &mut truncate.0.catalogs, &mut composite.catalogs]
-        {
+        let (mut truncate, mut flow) = (self.truncate.clone(), self.flow.clone());
+        for catalogs in [
+            &mut advertise.catalogs,
+            &mut truncate.0.catalogs,
+            &mut flow.catalogs,
+            &mut composite.catalogs,
+        ] {
             self.backend.common.apply(catalogs);
         }
+        let flow = flow.composites(&composite);
         let advertise = advertise.composites(composite.names());
         let trace = self.trace.clone().tools(composite.names());
         let inner = self.redact.layer(self.budget.layer(inner));
@@ -350,7 +368,7 @@ impl<S> Layer<S> for StackLayer {
         let inner = self.cached(inner);
         let backend = self.backend.clone().mentioned(mentioned);
         let tasks = self.tasks.clone().composites(&composite);
-        let inner = composite.layer(backend.common_layers(inner));
+        let inner = flow.layer(composite.layer(backend.common_layers(inner)));
         let inner = advertise.layer(tasks.layer(truncate.layer(inner)));
         Stack(trace.layer(self.limit.layer(inner)))
     }
@@ -498,6 +516,9 @@ impl fmt::Debug for StackLayer {
         if !self.cache.is_idle() {
             layers.field("cache", &self.cache);
         }
+        if !self.flow.is_idle() {
+            layers.field("flow", &self.flow);
+        }
         layers
             .field("trace", &self.trace)
             .field("limit", &self.limit)
@@ -541,6 +562,7 @@ where
     /// then lists them.
     pub async fn warm(&self) -> Result<(), ListError> {
         let advertise = self.advertise();
+        let flow = advertise.get_ref().get_ref().get_ref();
         let composite = self.composite();
         let filter = composite.get_ref().get_ref();
         let validate = filter.get_ref();
@@ -549,6 +571,7 @@ where
         validate.warm().await?;
         filter.warm().await?;
         composite.warm().await?;
+        flow.warm().await?;
         advertise.warm().await
     }
 
@@ -566,12 +589,12 @@ where
         self.composite().preview(composite, arguments).await
     }
 
-    const fn composite(&self) -> &Composite<BackendLayers<CacheAndBelow<S>>> {
-        self.advertise().get_ref().get_ref().get_ref()
-    }
-
     const fn advertise(&self) -> &AdvertiseAndBelow<S> {
         self.0.get_ref().get_ref()
+    }
+
+    const fn composite(&self) -> &CompositeAndBelow<S> {
+        self.advertise().get_ref().get_ref().get_ref().get_ref()
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     compile::Program,
     definition::CompositeTool,
     error::DefinitionErrors,
-    flow::{self, FlowPolicy, FlowReport, FlowViolation, ListedFlows},
+    flow::{self, CallFlow, FlowLabel, FlowPolicy, FlowReport, FlowViolation, ListedFlows},
     flowchart::{self, UnknownComposite},
     task_mode::TaskMode,
 };
@@ -220,6 +220,12 @@ impl CompositeLayer {
             return FlowReport::default();
         }
         flow::check(&self.program, &|tool| policy.labels(&original(tool)))
+    }
+
+    /// Returns the labels of the calls of each composite, in the order of the [names](Self::names).
+    /// `labels` returns the labels of a tool.
+    pub(crate) fn call_flows(&self, labels: &dyn Fn(&str) -> Vec<FlowLabel>) -> Vec<CallFlow> {
+        flow::call_flows(&self.program, labels)
     }
 
     /// Sets the policy that restricts how data flows between the tools that composites call.

@@ -357,8 +357,6 @@ mod target_call;
 mod task_mode;
 mod tool_call;
 
-#[cfg(feature = "config")]
-pub(crate) use self::error::DisplayPath;
 pub use self::{
     answer::{LIMIT, STEPS, TRACE},
     cancelled_runs::CancelledRuns,
@@ -386,6 +384,11 @@ pub use self::{
     },
     task_mode::TaskMode,
     tool_call::ToolCall,
+};
+#[cfg(feature = "config")]
+pub(crate) use self::{
+    error::DisplayPath,
+    flow::{CallFlow, DataLabels},
 };
 pub use crate::{
     engine::{limits::CallLimits, plan::OnRefusal},

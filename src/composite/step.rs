@@ -427,6 +427,8 @@ impl Step {
     /// which makes its arguments visible to others. `reason` explains to readers of the definition
     /// why this is safe, and must not be blank. The output of the step keeps the labels.
     ///
+    /// At run time, a [`FlowLayer`](crate::flow::FlowLayer) denies no composite because of this step.
+    ///
     /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
     #[must_use]
     pub fn allow_flow(mut self, reason: impl Into<String>) -> Self {

@@ -118,6 +118,21 @@ impl CallerConfig {
         Some(move |context: &Context| this.caller(context))
     }
 
+    /// Returns a function that identifies the session of an MCP request: its caller, and the HTTP
+    /// session of the client. Returns `None` if the request has neither.
+    pub(super) fn session_key(
+        &self,
+    ) -> impl Fn(&Context) -> Option<String> + Send + Sync + use<> + 'static {
+        let this = self.clone();
+        move |context| match (http_session(context), this.caller(context)) {
+            (None, None) => None,
+            (Some(session), None) => Some(session.to_owned()),
+            // Headers contain no line break, so the key of a session with a caller differs from all
+            // others.
+            (session, Some(caller)) => Some(format!("{}\n{caller}", session.unwrap_or_default())),
+        }
+    }
+
     /// Returns the name of the caller of an MCP request. Returns `None` if the HTTP request does
     /// not contain a caller.
     #[cfg(feature = "http")]
@@ -141,6 +156,20 @@ impl CallerConfig {
     const fn caller(&self, _: &Context) -> Option<String> {
         None
     }
+}
+
+/// Returns the id of the HTTP session to which a request belongs. Newer clients have no sessions,
+/// and could send any id.
+#[cfg(feature = "http")]
+fn http_session(context: &Context) -> Option<&str> {
+    let parts = context.extensions().get::<http::request::Parts>()?;
+    let is_old = context.meta().protocol_version().is_none();
+    is_old.then(|| parts.headers.get("mcp-session-id")?.to_str().ok()).flatten()
+}
+
+#[cfg(not(feature = "http"))]
+const fn http_session(_: &Context) -> Option<&str> {
+    None
 }
 
 /// Returns the caller's name from the HTTP header `header`. Returns `None` if the request does not
@@ -200,6 +229,37 @@ mod tests {
         callers.sort();
         callers.dedup();
         assert_eq!(callers.len(), values.len());
+    }
+
+    #[test]
+    fn session_key_consists_of_caller_and_http_session() {
+        let key = |headers: &[(&'static str, &'static str)], is_modern: bool| {
+            let mut request = http::Request::new(());
+            for (name, value) in headers {
+                request.headers_mut().append(*name, value.parse().unwrap());
+            }
+            let mut context = Context::default();
+            context.extensions_mut().insert(request.into_parts().0);
+            if is_modern {
+                let version = rmcp::model::ProtocolVersion::V_2026_07_28.to_string();
+                let key = "io.modelcontextprotocol/protocolVersion".to_owned();
+                context.meta_mut().insert(key, version.into());
+            }
+            CallerConfig::Header("x-user".to_owned()).session_key()(&context)
+        };
+        let (session, user) = (("mcp-session-id", "1"), ("x-user", "alice"));
+        assert_eq!(key(&[], false), None);
+        assert_eq!(key(&[session], true), None, "any client could send it");
+        let keys = [
+            key(&[session], false),
+            key(&[user], false),
+            key(&[session, user], false),
+            key(&[("mcp-session-id", "2"), user], false),
+            key(&[session, ("x-user", "bob")], false),
+        ];
+        let different: std::collections::BTreeSet<_> = keys.iter().flatten().collect();
+        assert_eq!(different.len(), keys.len(), "{keys:?}");
+        assert_eq!(key(&[session, user], true), keys[1]);
     }
 
     #[test]

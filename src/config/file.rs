@@ -16,6 +16,7 @@ use super::{
     composite_tools,
     filter::FilterTable,
     flow::{self, FlowTable},
+    flow_session::{self, FlowSessionTable},
     include::{self, Parsed, Sources, Texts},
     json_schema::JSON_SCHEMA,
     limits::LimitsTable,
@@ -80,6 +81,8 @@ pub(super) struct FileTable {
     lock: Option<LockTable>,
     /// Labels the results and the effects of tools, to check the flow of data through composites.
     flow: Vec<FlowTable>,
+    /// Judges calls of tools that publish data in sessions that have received labeled results.
+    flow_session: Option<FlowSessionTable>,
     /// Constants that expressions of composites can refer to, as in `$vars.team`. A secret one is
     /// written as `{ value = "…", secret = true }`.
     vars: Secret<BTreeMap<String, Literal<serde_json::Value>>>,
@@ -242,7 +245,9 @@ impl Config {
         let vars = vars::build(file.vars.into_exposed(), environment, reader);
         let variables = vars.variables.clone();
         let flow = flow::build(file.flow, &backends, reader);
-        let shared = Shared { auth, backends, router, redis, caller, state, variables, flow };
+        let flow_session = flow_session::build(file.flow_session, &flow, reader);
+        let shared =
+            Shared { auth, backends, router, redis, caller, state, variables, flow, flow_session };
         let sections = Sections {
             limits: file.limits,
             progress: file.progress,

@@ -122,7 +122,7 @@ fn prefixes(
 }
 
 /// Returns the name that a tool has in the router.
-fn original(alias: &AliasLayer, tool: &str) -> String {
+pub(super) fn original(alias: &AliasLayer, tool: &str) -> String {
     alias.original_of(ItemKind::Tool, tool).unwrap_or(tool).to_owned()
 }
 

@@ -27,7 +27,16 @@ const HINTS: [Hint; 24] = [
     Hint {
         table: VIEW,
         spellings: &[
-            "auth", "backends", "caller", "flow", "include", "redis", "router", "state", "vars",
+            "auth",
+            "backends",
+            "caller",
+            "flow",
+            "flowsession",
+            "include",
+            "redis",
+            "router",
+            "state",
+            "vars",
             "views",
         ],
         text: "all views share it: write it outside of `[[views]]`",

@@ -16,8 +16,8 @@
 //! - [`[[backends]]` and `[router]`](#backends): the backend servers, and how they are merged into
 //!   one server;
 //! - [`[lock]`](#approved-tools): the approved tool definitions of the backends;
-//! - [`[[flow]]`](#information-flow): labels of tools, and the check that composites use labeled
-//!   data only where it is allowed;
+//! - [`[[flow]]` and `[flow_session]`](#information-flow): labels of tools, the check that
+//!   composites use labeled data only where it is allowed, and the check of calls by clients;
 //! - [`[validate]`, `[filter]`, `[[aliases]]`, `[advertise]`](#layers): validation, filtering,
 //!   renaming and advertising of tools, prompts and resources;
 //! - [`[[views]]`](#views): different layers and composites over the same backends, at other paths;
@@ -498,6 +498,21 @@
 //! They are known when the tools are listed. If a composite then violates a rule, it is not listed
 //! and cannot be called. `mcp-composite check` reports the reason.
 //!
+//! ```toml
+//! [[flow]]
+//! tools = ["*"]
+//! annotations = true
+//!
+//! [flow_session]
+//! mode = "deny"                                # required; or "off", "warn"
+//! expires_after = "1h"                         # since the last labeled result
+//! ```
+//!
+//! The section `[flow_session]` judges the calls of clients. With `mode = "deny"`, a call of an
+//! egress tool is denied if its session has received private and untrusted data. The module
+//! [`flow`](crate::flow) describes the rules. A session consists of the requests with the same
+//! caller and the same `Mcp-Session-Id`. A reload keeps the labels of sessions.
+//!
 //! # Layers
 //!
 //! ```toml
@@ -737,6 +752,7 @@ mod fault;
 mod file;
 mod filter;
 mod flow;
+mod flow_session;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod gateway;
 mod header;

@@ -12,6 +12,7 @@ use super::{
     composite_tools,
     filter::{self, FilterTable},
     flow,
+    flow_session::FlowSessionConfig,
     limits::{self, LimitsTable},
     progress::{self, ProgressTable},
     read::Reader,
@@ -60,6 +61,7 @@ pub(super) struct Shared {
     pub(super) state: StateConfig,
     pub(super) variables: Variables,
     pub(super) flow: FlowPolicy,
+    pub(super) flow_session: FlowSessionConfig,
 }
 
 /// The composites, layers and stores of a configuration file or a view.
@@ -108,6 +110,7 @@ impl Sections {
             state: state.clone(),
             budget: budget::build(self.budget, redis, caller, reader),
             truncate: truncate::build(&self.truncate, self.results, redis, caller, reader),
+            flow: shared.flow_session.layer(&shared.flow, &alias),
             caller: caller.clone(),
             cancelled_runs: CancelledRuns::new(),
             tasks: TaskRegistry::new(),

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::{
     composite::{CancelledRuns, CompositeLayer},
+    flow::FlowLayer,
     stack::StackLayer,
     tasks::{TaskLayer, TaskRegistry},
 };
@@ -17,6 +18,8 @@ pub(super) struct Stores {
     pub(super) state: StateConfig,
     pub(super) budget: BudgetConfig,
     pub(super) truncate: TruncateConfig,
+    /// The layer that labels results. It contains the labels of the sessions.
+    pub(super) flow: FlowLayer,
     /// The runs whose finally steps run even if their call is cancelled.
     pub(super) cancelled_runs: CancelledRuns,
     /// The tasks of all views.
@@ -32,6 +35,7 @@ impl Stores {
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
+        self.flow.take_over(&before.flow);
         self.cancelled_runs = before.cancelled_runs.clone();
         self.tasks = before.tasks.clone();
     }
@@ -46,8 +50,8 @@ impl Stores {
         }
     }
 
-    /// Adds the composite, budget, truncate and task layers to a stack. These layers
-    /// use the configured stores and the configured way of identifying callers.
+    /// Adds the composite, budget, truncate, task and flow layers to a stack. These layers use the
+    /// configured stores and the configured way of identifying callers.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
         let mut tasks = TaskLayer::new().registry(self.tasks.clone());
@@ -56,7 +60,8 @@ impl Stores {
             truncate = truncate.caller(caller.clone());
             tasks = tasks.caller(caller);
         }
-        let stack = stack.composite(self.composite(composite)).tasks(tasks);
+        let flow = self.flow.clone().session(self.caller.session_key());
+        let stack = stack.composite(self.composite(composite)).tasks(tasks).flow(flow);
         stack.budget(budget).truncate(truncate)
     }
 }

@@ -11,6 +11,8 @@ pub mod cache;
 
 pub mod filter;
 
+pub mod flow;
+
 pub mod limit;
 
 pub mod lock;

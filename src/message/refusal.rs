@@ -9,9 +9,9 @@ use super::ItemKind;
 
 /// The maximum number of schema violations that are listed in an error message.
 const VIOLATIONS_TOLD: usize = 8;
-/// The JSON-RPC error code for a call that is rejected because it would exceed a budget. JSON-RPC
+/// The JSON-RPC error code for a valid call that is rejected because of earlier calls. JSON-RPC
 /// reserves the codes from -32000 to -32099 for server-defined errors.
-const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
+const DENIED: ErrorCode = ErrorCode(-32000);
 
 /// The rejection of a request by a layer, before the request has reached the requested tool, prompt
 /// or resource.
@@ -21,7 +21,8 @@ const OVER_BUDGET: ErrorCode = ErrorCode(-32000);
 ///
 /// The JSON-RPC error of a refusal has the code `-32602`, as the [specification] requires for
 /// unknown tools and malformed calls. There are two exceptions: an unknown resource has the code
-/// `-32002`, and an exhausted budget has the code `-32000`.
+/// `-32002`. An exhausted budget and a denied egress tool have the code `-32000`, because the call
+/// itself is valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,12 @@ pub enum Refusal {
         /// time is not known.
         retry_after: Option<Duration>,
     },
+    /// The tool makes its arguments visible to others, and the session has received private and
+    /// untrusted data. See [`flow`](crate::flow).
+    EgressDenied {
+        /// The name of the tool that was called.
+        tool: Cow<'static, str>,
+    },
     /// The call is nested in too many other calls, or too many nested calls were made. This
     /// probably means that tools call each other endlessly.
     Endless {
@@ -105,7 +112,9 @@ impl Refusal {
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
             Self::Unknown { kind, .. } | Self::Unavailable { kind, .. } => Some(*kind),
-            Self::InvalidArguments { .. } | Self::Endless { .. } => Some(ItemKind::Tool),
+            Self::InvalidArguments { .. } | Self::EgressDenied { .. } | Self::Endless { .. } => {
+                Some(ItemKind::Tool)
+            }
             Self::OverLimit { .. } | Self::OverBudget { .. } => None,
         }
     }
@@ -118,6 +127,7 @@ impl Refusal {
             Self::Unknown { name, .. }
             | Self::Unavailable { name, .. }
             | Self::InvalidArguments { tool: name, .. }
+            | Self::EgressDenied { tool: name }
             | Self::Endless { tool: name, .. } => Some(name),
             Self::OverLimit { .. } | Self::OverBudget { .. } => None,
         }
@@ -131,6 +141,7 @@ impl Refusal {
             Self::Unknown { name, .. }
             | Self::Unavailable { name, .. }
             | Self::InvalidArguments { tool: name, .. }
+            | Self::EgressDenied { tool: name }
             | Self::Endless { tool: name, .. } => Some(name),
             Self::OverLimit { .. } | Self::OverBudget { .. } => None,
         }
@@ -168,7 +179,10 @@ impl Refusal {
                 if let Some(after) = retry_after {
                     data["retryAfterMs"] = json!(rounded_up(*after, Duration::from_millis(1)));
                 }
-                return ErrorData::new(OVER_BUDGET, self.to_string(), Some(data));
+                return ErrorData::new(DENIED, self.to_string(), Some(data));
+            }
+            Self::EgressDenied { .. } => {
+                return ErrorData::new(DENIED, self.to_string(), None);
             }
             Self::Unknown { .. }
             | Self::Unavailable { .. }
@@ -207,6 +221,11 @@ impl fmt::Display for Refusal {
                 let seconds = rounded_up(*after, Duration::from_secs(1));
                 write!(f, "the budget `{budget}` is used up; try again in {seconds} s")
             }
+            Self::EgressDenied { tool } => write!(
+                f,
+                "tool `{tool}` is denied: it makes its arguments visible to others, and this \
+                 session has received private and untrusted data"
+            ),
             Self::Endless { tool, unit, limit } => {
                 write!(f, "tool `{tool}` seems to call itself: there are more than {limit} {unit}")
             }

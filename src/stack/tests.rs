@@ -14,6 +14,7 @@ use rmcp::model::CallToolResult;
 use tower::service_fn;
 
 use super::*;
+use crate::composite::FlowPolicy;
 
 /// The size of the future of a server that replies immediately.
 const LEAF: usize = size_of::<Ready<Result<Reply, Infallible>>>();
@@ -44,6 +45,7 @@ fn layer_future_adds_few_words() {
         ("limit", words(&LimitLayer::new()), 5),
         ("advertise", words(&AdvertiseLayer::new()), 4),
         ("truncate", words(&TruncateLayer::new()), 2),
+        ("flow", words(&FlowLayer::new(FlowPolicy::new())), 2),
         ("composite", words(&CompositeLayer::default()), 2),
         ("alias", words(&AliasLayer::new()), 4),
         ("filter", words(&FilterLayer::new()), 4),

@@ -38,7 +38,7 @@ use crate::support::{capture_logs, soon};
 
 /// A server whose answer allocates as little as possible.
 #[derive(Clone)]
-struct Plain;
+pub(crate) struct Plain;
 
 impl Service<Request> for Plain {
     type Response = Reply;
@@ -531,7 +531,7 @@ async fn malformed_call_is_rejected() {
 // === Allocations ===
 
 /// Returns the allocations of a call, from the ready service to the drop of its reply.
-fn allocations<L>(layer: &L) -> u64
+pub(crate) fn allocations<L>(layer: &L) -> u64
 where
     L: Layer<Plain, Service: Service<Request, Response = Reply, Error = Infallible> + Clone>,
 {

@@ -1,4 +1,5 @@
-//! The check that composites use labeled data only where it is allowed.
+//! The check that composites use labeled data only where it is allowed, and the labels of results
+//! at run time.
 
 #[cfg(feature = "config")]
 mod corpus;
@@ -6,3 +7,4 @@ mod policy;
 #[cfg(feature = "cli")]
 mod program;
 mod properties;
+mod session;

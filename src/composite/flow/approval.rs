@@ -37,12 +37,17 @@ pub(super) fn approvals(plan: &Plan) -> Vec<Approval<'_>> {
 // === impl Approval ===
 
 impl Approval<'_> {
+    /// Returns `true` if the step runs only after a person has accepted the question.
+    pub(super) fn gates(&self, step: usize) -> bool {
+        self.steps.contains(step)
+    }
+
     /// Returns `true` if a person has seen and approved the value of a reference before the step
     /// runs.
     pub(super) fn covers(&self, step: usize, used: &Use<'_>) -> bool {
         let is_shown = |&(root, path): &(Root, &[PathSegment])| {
             root == used.root && used.path.starts_with(path)
         };
-        self.steps.contains(step) && self.shown.iter().any(is_shown)
+        self.gates(step) && self.shown.iter().any(is_shown)
     }
 }

@@ -85,6 +85,9 @@ impl Flows<'_> {
         let destructive = is_destructive.then_some(&ends[..]);
         // If the arguments can make the call fail, they have been reported themselves.
         self.check_call(step, call, [runs, &Taint::default()], egress, destructive);
+        if is_egress && !self.is_approved(step, call) {
+            self.add_open_egress(step);
+        }
         for argument in arguments {
             result.join(&argument.labels.all.through(&hop));
         }
@@ -127,6 +130,9 @@ impl Flows<'_> {
         }
         let (egress, destructive) = (egress.as_deref(), destructive.as_deref());
         self.check_call(step, call, [runs, &fails], egress, destructive);
+        if summary.has_open_egress && !self.is_approved(step, call) {
+            self.add_open_egress(step);
+        }
         let done = self.substituted(&summary.result, arguments, &hop);
         let mut any = self.substituted(&summary.outcome, arguments, &hop);
         arguments.iter().for_each(|argument| any.join(&argument.labels.all.through(&hop)));

@@ -1,6 +1,8 @@
 //! Checks all composites of a layer.
 
-use super::{policy::FlowLabel, steps::Flows, summary::Summary, violation::FlowReport};
+use super::{
+    call_flow::CallFlow, policy::FlowLabel, steps::Flows, summary::Summary, violation::FlowReport,
+};
 use crate::composite::compile::Program;
 
 /// Checks all composites of a program. `labels` returns the labels of a tool.
@@ -8,16 +10,34 @@ pub(in crate::composite) fn check(
     program: &Program,
     labels: &dyn Fn(&str) -> Vec<FlowLabel>,
 ) -> FlowReport {
-    let mut summaries: Vec<_> = program.composites.iter().map(|_| Summary::default()).collect();
-    let mut reports: Vec<_> = program.composites.iter().map(|_| FlowReport::default()).collect();
-    for &at in &program.callees_first {
-        let flows = Flows::new(program, at, &summaries, labels);
-        (summaries[at], reports[at]) = flows.check();
-    }
+    let (_, reports) = analyze(program, labels);
     let mut all = FlowReport::default();
     for report in reports {
         all.violations.extend(report.violations);
         all.remarks.extend(report.remarks);
     }
     all
+}
+
+/// Returns the labels of the calls of all composites. `labels` returns the labels of a tool.
+pub(in crate::composite) fn call_flows(
+    program: &Program,
+    labels: &dyn Fn(&str) -> Vec<FlowLabel>,
+) -> Vec<CallFlow> {
+    let (summaries, _) = analyze(program, labels);
+    summaries.iter().map(CallFlow::from).collect()
+}
+
+/// Analyzes all composites of a program, each after those that it calls.
+fn analyze(
+    program: &Program,
+    labels: &dyn Fn(&str) -> Vec<FlowLabel>,
+) -> (Vec<Summary>, Vec<FlowReport>) {
+    let mut summaries: Vec<_> = program.composites.iter().map(|_| Summary::default()).collect();
+    let mut reports: Vec<_> = program.composites.iter().map(|_| FlowReport::default()).collect();
+    for &at in &program.callees_first {
+        let flows = Flows::new(program, at, &summaries, labels);
+        (summaries[at], reports[at]) = flows.check();
+    }
+    (summaries, reports)
 }

@@ -143,7 +143,6 @@ impl FlowPolicy {
     }
 
     /// Returns `true` if the annotations of some tools are labels.
-    #[cfg(feature = "config")]
     pub(crate) fn trusts_annotations(&self) -> bool {
         self.rules.iter().any(|rule| rule.trusts_annotations)
     }
@@ -171,7 +170,7 @@ impl FlowPolicy {
 
     /// Returns the labels of a listed tool. `annotations` is `None` if the tool has none, or if it
     /// is not listed.
-    pub(super) fn labels_of_listed(
+    pub(crate) fn labels_of_listed(
         &self,
         tool: &str,
         annotations: Option<&ToolAnnotations>,

@@ -18,7 +18,10 @@ use crate::{
         error::Segment,
         strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Workflow},
     },
-    engine::plan::{Action, LoopKind, LoopPlan, OnFailure, RunOutput, Step, StepSet, Stop},
+    engine::plan::{
+        Action, Arguments, LoopKind, LoopPlan, OnFailure, PossibleCall, RunOutput, Step, StepSet,
+        Stop,
+    },
     expr::{Field, PathSegment, Root, Use},
 };
 
@@ -356,6 +359,28 @@ impl<'p> Flows<'p> {
             return Taint::default();
         }
         self.taint_of(step, used, item)
+    }
+
+    /// Returns `true` if a step runs only after a person has seen and approved all data in the
+    /// arguments of the call.
+    pub(super) fn is_approved(&self, step: usize, call: &PossibleCall<'_>) -> bool {
+        let Arguments::Mapped(arguments) = &call.site.arguments else { return false };
+        let covered =
+            |used: &Use<'_>| self.approvals.iter().any(|approval| approval.covers(step, used));
+        self.approvals.iter().any(|approval| approval.gates(step))
+            && arguments.secrets().is_empty()
+            && arguments.uses().iter().all(covered)
+    }
+
+    /// Records that a step calls an egress tool without an approval, unless its definition allows
+    /// all flows.
+    pub(super) fn add_open_egress(&mut self, step: usize) {
+        let Some(findings) = &mut self.findings else { return };
+        if self.allowed[step] {
+            findings.exempted.insert(step);
+        } else {
+            findings.summary.has_open_egress = true;
+        }
     }
 
     /// Returns the labels of a reference in a step. `item` contains the labels of the elements if

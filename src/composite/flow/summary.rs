@@ -19,6 +19,9 @@ pub(super) struct Summary {
     pub(super) egress: Option<Vec<Hop>>,
     /// The path to the first call of a destructive tool. `None` if the composite calls none.
     pub(super) destructive: Option<Vec<Hop>>,
+    /// Whether the composite calls an egress tool in a step that is neither exempted nor approved
+    /// by a person.
+    pub(super) has_open_egress: bool,
 }
 
 /// A place that an input property reaches, and that restricts the labels of this property.

@@ -54,6 +54,10 @@ fn besides(section: &str, key: &str) -> (String, &'static str) {
             let cache = "[caller]\nheader = 'h'\n[[cache]]\ntools = ['a']\nttl = '1m'\n";
             (cache.to_owned(), "")
         }
+        ("[flow_session]", _) => {
+            let flow = "[[flow]]\ntools = ['a']\nlabels = ['private']\n";
+            (format!("{flow}[flow_session]\nmode = 'warn'\n"), "")
+        }
         ("[[redactions]]", _) => {
             ("[[redactions]]\ntools = ['a']\nremove = ['/a']\n".to_owned(), "")
         }

@@ -174,7 +174,7 @@ fn value(tool: &str, answer: ToolAnswer) -> Result<Value, KernelError> {
             }
             // Reported like a stop by a `rig-compose` hook, so that the call is not retried
             // immediately.
-            Refusal::OverBudget { .. } | Refusal::Endless { .. } => {
+            Refusal::OverBudget { .. } | Refusal::EgressDenied { .. } | Refusal::Endless { .. } => {
                 KernelError::ToolDispatchTerminated(refusal.to_string())
             }
             Refusal::Unavailable { .. } => KernelError::ToolFailed(refusal.to_string()),

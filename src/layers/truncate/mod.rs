@@ -24,7 +24,8 @@
 //!   output of a fan-out branch. Any other JSON in a text is cut like plain text.
 //! - Images, audio, blobs and links cannot be cut. If one of them does not fit, a short text that
 //!   describes it replaces it.
-//! - Each entry of `_meta` is kept whole or omitted. A cut text block always keeps the `_meta`
+//! - Each entry of `_meta` is kept whole or omitted. The [labels](crate::flow) of the result are
+//!   always kept. A cut text block always keeps the `_meta`
 //!   entries that name its branch and its tool.
 //! - `isError` is unchanged.
 //!

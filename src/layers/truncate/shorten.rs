@@ -14,7 +14,9 @@ use super::{
     schema_form::Forms,
     value::{Guide, Measured},
 };
-use crate::{json_size::json_bytes, message::branch::branch_of, schema::InputSchema};
+use crate::{
+    flow::are_labels, json_size::json_bytes, message::branch::branch_of, schema::InputSchema,
+};
 
 /// The length of `,"structuredContent":`.
 const STRUCTURED: usize = 21;
@@ -178,8 +180,11 @@ impl<'r> Survey<'r> {
         let structured_part =
             structured.map_or(Part::new(0, 0), |it| Part::new(it.size.least, it.size.whole));
         // If an entry is omitted, the other parts share its bytes.
-        let entry_parts =
-            entries.iter().map(|(_, _, size)| Part { least: 0, whole: *size, all_or_least: true });
+        let entry_parts = entries.iter().map(|(key, value, size)| {
+            // The labels of the result are always kept.
+            let least = if are_labels(key, value) { *size } else { 0 };
+            Part { least, whole: *size, all_or_least: true }
+        });
         let parts = [structured_part, Part::new(0, content)].into_iter().chain(entry_parts);
         let shares = shares(self.room(limit), parts.collect());
 

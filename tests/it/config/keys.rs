@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 278] = [
+static KEYS: [(&str, &str, &str, &str); 281] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -251,6 +251,9 @@ static KEYS: [(&str, &str, &str, &str); 278] = [
     ("flow", "backends", "[\"base\"]", "prefixes: Some([\"base_\"])"),
     ("flow", "labels", "[\"egress\"]", "labels: [Egress]"),
     ("flow", "annotations", "true", "trusts_annotations: true"),
+    ("", "flow_session", "mode = \"warn\"", "mode: Warn"),
+    ("flow_session", "mode", "\"deny\"", "mode: Deny"),
+    ("flow_session", "expires_after", "\"7s\"", "expires_after: 7s"),
     ("backends", "name", "\"other\"", "name: \"other\""),
     ("backends", "transport", "\"http\"", "transport: Http("),
     ("backends", "timeout", "\"7s\"", "timeout: Some(7s)"),
@@ -402,7 +405,7 @@ static KEYS: [(&str, &str, &str, &str); 278] = [
 ];
 
 /// The tables with keys.
-const TABLES: [&str; 45] = [
+const TABLES: [&str; 46] = [
     "",
     "composite_tools",
     "targets",
@@ -424,6 +427,7 @@ const TABLES: [&str; 45] = [
     "router",
     "lock",
     "flow",
+    "flow_session",
     "backends",
     "backends.validate",
     "backends.auth",
@@ -449,6 +453,9 @@ const TABLES: [&str; 45] = [
     "redactions",
     "views",
 ];
+
+/// A section that labels tools.
+const LABELS: &str = "[[flow]]\ntools = [\"search\"]\nlabels = [\"private\"]\n";
 
 /// A section that authenticates callers.
 const CALLERS: &str = "[[auth.tokens]]\ncaller = \"base\"\ntoken = \"at-least-sixteen\"\n";
@@ -526,6 +533,7 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
         ("", Some(("results", text))) => {
             format!("[results]\n{text}\n[truncate]\nmax_result_bytes = 1000\n")
         }
+        ("", Some(("flow_session", text))) => format!("{LABELS}[flow_session]\n{text}\n"),
         ("", Some((section, text))) => format!("[{section}]\n{text}\n"),
         ("state", Some(("max_total_bytes", _))) => {
             format!("[state]\nstore = \"memory\"\n{}", lines(entry))
@@ -600,6 +608,10 @@ fn file(table: &str, entry: Option<(&str, &str)>) -> String {
                 _ => String::new(),
             };
             format!("[[flow]]\n{}{backend}", lines(replaced(&base, &[], entry)))
+        }
+        ("flow_session", _) => {
+            let base: &[_] = if entry.is_some() { &[("mode", "\"warn\"")] } else { &[] };
+            format!("{LABELS}[flow_session]\n{}", lines(replaced(base, &[], entry)))
         }
         ("redactions", _) => {
             let base = [("tools", "[\"search\"]"), ("remove", "[\"\"]")];

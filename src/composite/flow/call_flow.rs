@@ -1,0 +1,89 @@
+//! The labels of calls at run time.
+
+use super::{
+    policy::FlowLabel,
+    summary::Summary,
+    taint::{Source, Taint},
+};
+
+/// The labels of data that a client has received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DataLabels {
+    pub(crate) private: bool,
+    pub(crate) untrusted: bool,
+}
+
+/// The labels of the calls of a tool or composite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallFlow {
+    /// The labels of a successful result.
+    pub(crate) result: DataLabels,
+    /// The labels of any other reply. The result of a failed run contains the outputs of the
+    /// completed steps.
+    pub(crate) outcome: DataLabels,
+    /// Whether a call makes data visible to others. In a composite, steps do not count if
+    /// `allow_flow` exempts them, or if a person approves their arguments.
+    pub(crate) is_egress: bool,
+}
+
+// === impl DataLabels ===
+
+impl DataLabels {
+    /// Returns `true` if there is no label.
+    pub(crate) const fn is_empty(self) -> bool {
+        !self.private && !self.untrusted
+    }
+
+    /// Returns `true` if both labels are present.
+    pub(crate) const fn are_complete(self) -> bool {
+        self.private && self.untrusted
+    }
+
+    /// Returns the labels that are in at least one of both values.
+    #[must_use]
+    pub(crate) const fn union(self, other: Self) -> Self {
+        Self {
+            private: self.private || other.private,
+            untrusted: self.untrusted || other.untrusted,
+        }
+    }
+
+    /// Returns the names of the labels.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        let labels = [(self.private, FlowLabel::Private), (self.untrusted, FlowLabel::Untrusted)];
+        labels.into_iter().filter(|(is_set, _)| *is_set).map(|(_, label)| label.name())
+    }
+}
+
+impl From<&Taint> for DataLabels {
+    fn from(taint: &Taint) -> Self {
+        Self {
+            private: taint.get(Source::Private).is_some(),
+            untrusted: taint.get(Source::Untrusted).is_some(),
+        }
+    }
+}
+
+// === impl CallFlow ===
+
+impl CallFlow {
+    /// Returns the labels of the calls of a tool with these labels.
+    pub(crate) fn of_tool(labels: &[FlowLabel]) -> Self {
+        let result = DataLabels {
+            private: labels.contains(&FlowLabel::Private),
+            untrusted: labels.contains(&FlowLabel::Untrusted),
+        };
+        Self { result, outcome: result, is_egress: labels.contains(&FlowLabel::Egress) }
+    }
+}
+
+impl From<&Summary> for CallFlow {
+    fn from(summary: &Summary) -> Self {
+        let result = DataLabels::from(&summary.result);
+        Self {
+            result,
+            outcome: result.union(DataLabels::from(&summary.outcome)),
+            is_egress: summary.has_open_egress,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Labels the results of tools, and judges calls of egress tools.
+
+use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc, time::Duration};
+
+use rmcp::model::MetaObject;
+use serde_json::Value;
+
+use super::{
+    FLOW_LABELS, SessionMode,
+    sessions::{SessionKey, Sessions},
+};
+use crate::{
+    catalog::{Known, Needs, Tools},
+    composite::{CallFlow, CompositeLayer, DataLabels, FlowLabel, FlowPolicy},
+    intercept::InterceptInformed,
+    log_pause::LogPause,
+    message::{ContextKey, Refusal, Reply, Request},
+    warnings::sanitize::Sanitized,
+};
+
+/// The implementation of a [`FlowLayer`](super::FlowLayer).
+#[derive(Clone, Debug)]
+pub(super) struct FlowRule(
+    // `None` if the layer has no labels.
+    pub(super) Option<Arc<Rule>>,
+);
+
+/// The labels of the calls of composites.
+#[derive(Debug)]
+pub(super) struct CompositeFlows(HashMap<String, CallFlow>);
+
+/// A forwarded tool call.
+#[derive(Debug)]
+pub(super) struct Call {
+    flow: CallFlow,
+    /// The session that receives the result. `None` if sessions are not judged.
+    session: Option<SessionKey>,
+}
+
+/// The settings of a [`FlowLayer`](super::FlowLayer).
+pub(super) struct Rule {
+    pub(super) settings: Settings,
+    /// The labels of the calls of composites if the annotations of the tools are unknown.
+    flows: CompositeFlows,
+}
+
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) policy: FlowPolicy,
+    pub(super) mode: SessionMode,
+    pub(super) expires_after: Duration,
+    /// Returns the key that identifies the session of a request. `None` if all requests belong to
+    /// one session.
+    pub(super) session: Option<ContextKey>,
+    /// The labels of the results that each session has received.
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) composites: CompositeLayer,
+    /// Converts the name of a tool to its name in the policy. `None` if both names are equal.
+    pub(super) original: Option<Original>,
+    /// Limits the messages about calls of egress tools.
+    pub(super) log: Arc<LogPause>,
+}
+
+/// A function that converts the name of a tool to its name in a policy.
+pub(super) type Original = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+// === impl FlowRule ===
+
+impl FlowRule {
+    pub(super) const fn is_idle(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl InterceptInformed for FlowRule {
+    type Derived = CompositeFlows;
+    type Memo = Option<Call>;
+
+    fn derive(&self, tools: &Tools) -> CompositeFlows {
+        match &self.0 {
+            Some(rule) => rule.settings.flows(Some(tools)),
+            None => CompositeFlows(HashMap::new()),
+        }
+    }
+
+    fn needs_tools(&self) -> bool {
+        self.0.as_ref().is_some_and(|rule| rule.settings.policy.trusts_annotations())
+    }
+
+    fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
+        match request.tool_call() {
+            Some(call) if self.needs_tools() => Needs::CurrentTool(&call.name),
+            _ => Needs::Nothing,
+        }
+    }
+
+    fn on_request(
+        &self,
+        request: &mut Request,
+        known: Option<&Arc<Known<CompositeFlows>>>,
+    ) -> ControlFlow<Reply, Option<Call>> {
+        match &self.0 {
+            Some(rule) => rule.on_request(request, known.map(|known| &**known)),
+            None => ControlFlow::Continue(None),
+        }
+    }
+
+    fn awaits_reply(&self, call: &Option<Call>) -> bool {
+        call.is_some()
+    }
+
+    fn on_reply(
+        &self,
+        call: Option<Call>,
+        _: Option<&Arc<Known<CompositeFlows>>>,
+        reply: &mut Reply,
+    ) {
+        if let (Some(rule), Some(call)) = (&self.0, call) {
+            rule.on_reply(call, reply);
+        }
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    pub(super) fn new(settings: Settings) -> Self {
+        let flows = settings.flows(None);
+        Self { settings, flows }
+    }
+
+    fn on_request(
+        &self,
+        request: &Request,
+        known: Option<&Known<CompositeFlows>>,
+    ) -> ControlFlow<Reply, Option<Call>> {
+        let Some(call) = request.tool_call() else { return ControlFlow::Continue(None) };
+        let Settings { mode, session, .. } = &self.settings;
+        let flow = self.flow(&call.name, known);
+        if *mode == SessionMode::Off {
+            return ControlFlow::Continue(Some(Call { flow, session: None }));
+        }
+        let session = session.as_ref().and_then(|session| session(request.context()));
+        let session = SessionKey(session);
+        if flow.is_egress && self.received(&session).are_complete() {
+            let is_denied = *mode == SessionMode::Deny;
+            self.log(&call.name, is_denied);
+            if is_denied {
+                let tool = call.name.clone();
+                return ControlFlow::Break(Refusal::EgressDenied { tool }.into());
+            }
+        }
+        ControlFlow::Continue(Some(Call { flow, session: Some(session) }))
+    }
+
+    fn on_reply(&self, call: Call, reply: &mut Reply) {
+        // A refusal contains no data of the tool, and a person answers the questions.
+        if reply.refusal().is_some() || reply.asks() {
+            return;
+        }
+        let is_success = reply.tool_result().is_some_and(|it| it.is_error != Some(true));
+        let labels = if is_success { call.flow.result } else { call.flow.outcome };
+        mark(reply, labels);
+        if let Some(session) = call.session {
+            let Settings { sessions, expires_after, .. } = &self.settings;
+            sessions.add(session, labels, *expires_after);
+        }
+    }
+
+    /// Returns the labels of the calls of a tool or composite.
+    fn flow(&self, name: &str, known: Option<&Known<CompositeFlows>>) -> CallFlow {
+        let flows = known.map_or(&self.flows, Known::derived);
+        let tool = || CallFlow::of_tool(&self.settings.labels(name, known.map(Known::tools)));
+        flows.0.get(name).copied().unwrap_or_else(tool)
+    }
+
+    /// Returns the labels of the results that a session has received.
+    fn received(&self, session: &SessionKey) -> DataLabels {
+        self.settings.sessions.labels(session, self.settings.expires_after)
+    }
+
+    fn log(&self, tool: &str, is_denied: bool) {
+        let tool = Sanitized(tool);
+        let outcome = if is_denied { "the call is denied" } else { "the call is allowed" };
+        let what = "an egress tool is called in a session that has received private and untrusted \
+                    data";
+        if self.settings.log.is_due_now() {
+            tracing::warn!(%tool, "{what}; {outcome}");
+        } else {
+            tracing::debug!(%tool, "{what}; {outcome}");
+        }
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("settings", &self.settings)
+            .field("flows", &self.flows)
+            .finish()
+    }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Returns the labels of the calls of all composites. Without `tools`, all annotations are
+    /// treated as missing.
+    fn flows(&self, tools: Option<&Tools>) -> CompositeFlows {
+        let flows = self.composites.call_flows(&|name| self.labels(name, tools));
+        CompositeFlows(self.composites.names().map(str::to_owned).zip(flows).collect())
+    }
+
+    fn labels(&self, tool: &str, tools: Option<&Tools>) -> Vec<FlowLabel> {
+        let listed = tools.and_then(|tools| tools.get(tool));
+        let annotations = listed.and_then(|tool| tool.annotations.as_ref());
+        match &self.original {
+            Some(original) => self.policy.labels_of_listed(&original(tool), annotations),
+            None => self.policy.labels_of_listed(tool, annotations),
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("policy", &self.policy)
+            .field("mode", &self.mode)
+            .field("expires_after", &self.expires_after)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Replaces the labels in the `_meta` of a tool result. Labels of a server are removed, because
+/// only the policy decides.
+fn mark(reply: &mut Reply, labels: DataLabels) {
+    let Some(result) = reply.tool_result() else { return };
+    let is_marked = result.meta.as_ref().is_some_and(|meta| meta.contains_key(FLOW_LABELS));
+    if labels.is_empty() && !is_marked {
+        return;
+    }
+    let Some(result) = reply.tool_result_mut() else { return };
+    let meta = result.meta.get_or_insert_with(MetaObject::default);
+    if labels.is_empty() {
+        meta.remove(FLOW_LABELS);
+    } else {
+        let names: Vec<_> = labels.names().map(Value::from).collect();
+        meta.insert(FLOW_LABELS.to_owned(), names.into());
+    }
+}

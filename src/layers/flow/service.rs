@@ -1,0 +1,132 @@
+//! The service that labels the results of tools and judges calls of egress tools.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use pin_project_lite::pin_project;
+use tower::BoxError;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{FlowLayer, rule::FlowRule};
+use crate::{
+    catalog::ListError,
+    intercept::{Informed, future::InformedFuture},
+    message::{Reply, Request, ToolService},
+};
+
+/// Middleware that adds labels to the results of the wrapped service, and can deny calls of egress
+/// tools. Created by [`FlowLayer`].
+///
+/// The middleware is ready when the wrapped service is ready.
+#[derive(Clone)]
+pub struct Flow<S>(Informed<FlowRule, S>);
+
+pin_project! {
+    /// Response future of [`Flow`].
+    pub struct ResponseFuture<F, E> {
+        #[pin]
+        state: State<F, E>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<F, E> {
+        Passed {
+            #[pin]
+            reply: F,
+        },
+        // Boxed to keep the future of stacks without labels small.
+        Labeled { reply: Pin<Box<InformedFuture<FlowRule, F, E>>> },
+    }
+}
+
+// === impl FlowLayer ===
+
+impl<S> Layer<S> for FlowLayer {
+    type Service = Flow<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let rule = FlowRule(self.rule());
+        Flow(Informed::with_catalogs(rule, inner, self.catalogs.clone()))
+    }
+}
+
+// === impl Flow ===
+
+impl<S> Flow<S> {
+    /// Returns a reference to the inner service.
+    pub const fn get_ref(&self) -> &S {
+        self.0.get_ref()
+    }
+}
+
+impl<S> Flow<S>
+where
+    S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
+{
+    /// Lists the tools of the wrapped service in advance, if the policy trusts their annotations.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the tools cannot be listed now. In this case, the first call lists them.
+    pub async fn warm(&self) -> Result<(), ListError> {
+        self.0.warm().await
+    }
+}
+
+impl<S> Service<Request> for Flow<S>
+where
+    S: ToolService,
+{
+    type Response = Reply;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request) -> Self::Future {
+        let state = if self.0.rule().is_idle() {
+            State::Passed { reply: self.0.inner_mut().call(request) }
+        } else {
+            State::Labeled { reply: Box::pin(self.0.call(request)) }
+        };
+        ResponseFuture { state }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Flow<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Flow").field(&self.0).finish()
+    }
+}
+
+// === impl ResponseFuture ===
+
+impl<F, E> Future for ResponseFuture<F, E>
+where
+    F: Future<Output = Result<Reply, E>>,
+{
+    type Output = Result<Reply, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProj::Passed { reply } => reply.poll(cx),
+            StateProj::Labeled { reply } => reply.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<F, E> fmt::Debug for ResponseFuture<F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
