@@ -213,7 +213,7 @@ impl Gateway {
     /// - *Views.* All views are replaced at the same time. A view that is missing in `config` no
     ///   longer offers tools, prompts and resources.
     /// - *Stores.* Runs that wait for user input, budgets and stored results are kept, unless the
-    ///   settings of their store have changed.
+    ///   settings of their store have changed. The labels of sessions are always kept.
     /// - *Tasks* are kept. A running task continues with the old layers and their backends.
     /// - *Observers* and tracing become those of `config`. A file cannot define them, so
     ///   [add](Config::observer) both to `config` before the reload.

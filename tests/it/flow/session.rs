@@ -17,8 +17,9 @@ use mcp_composite::{
     truncate::TruncateLayer,
 };
 use rmcp::model::{
-    CallToolResult, ContentBlock, ErrorData, JsonObject, MetaObject, ReadResourceRequest,
-    ReadResourceRequestParams, Tool, ToolAnnotations,
+    CallToolResult, ContentBlock, CreateTaskResult, ErrorData, JsonObject, MetaObject,
+    ReadResourceRequest, ReadResourceRequestParams, ServerResult, Task, TaskStatus, Tool,
+    ToolAnnotations,
 };
 use serde_json::{Value, json};
 use tokio::time::advance;
@@ -310,7 +311,9 @@ async fn labels_in_requests_have_no_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_of_tools_count_but_refusals_and_questions_do_not() {
+async fn errors_and_tasks_count_but_refusals_and_questions_do_not() {
+    let task = Task::new("7".to_owned(), TaskStatus::Working, String::new(), String::new());
+    let task = ServerResult::CreateTaskResult(CreateTaskResult::new(task));
     let error = ErrorData::internal_error("a hostile text", None);
     let after = async |answer: Answer| {
         let service = denying().layer(Server::new().tool("inbox", answer).says("send", "sent"));
@@ -319,6 +322,7 @@ async fn errors_of_tools_count_but_refusals_and_questions_do_not() {
     };
     assert!(after(Answer::from(error)).await);
     assert!(after(Answer::failure("a hostile text")).await);
+    assert!(after(Answer::from(Reply::from(task))).await);
     assert!(!after(Answer::from(Reply::unknown_tool("inbox"))).await);
     assert!(!after(Answer::asks("sure", "Sure?")).await);
 }
