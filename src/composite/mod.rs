@@ -357,6 +357,9 @@ mod target_call;
 mod task_mode;
 mod tool_call;
 
+#[cfg(feature = "config")]
+pub(crate) use self::error::DisplayPath;
+pub(crate) use self::flow::{CallFlow, DataLabels};
 pub use self::{
     answer::{LIMIT, STEPS, TRACE},
     cancelled_runs::CancelledRuns,
@@ -384,11 +387,6 @@ pub use self::{
     },
     task_mode::TaskMode,
     tool_call::ToolCall,
-};
-#[cfg(feature = "config")]
-pub(crate) use self::{
-    error::DisplayPath,
-    flow::{CallFlow, DataLabels},
 };
 pub use crate::{
     engine::{limits::CallLimits, plan::OnRefusal},

@@ -72,8 +72,8 @@
 //! assert!(call("send").await?.error().is_none());
 //!
 //! call("get_page").await?;
-//! let error = call("send").await?.error().unwrap();
-//! assert!(error.message.starts_with("tool `send` is denied"));
+//! let denied = call("send").await?;
+//! assert!(denied.error().unwrap().message.starts_with("tool `send` is denied"));
 //! # Ok(())
 //! # }
 //! ```
