@@ -169,7 +169,8 @@ pub use self::telemetry::metrics;
 pub use self::{
     hosts::functions,
     layers::{
-        advertise, alias, budget, filter, flow, limit, lock, redact, tasks, trace, truncate, validate,
+        advertise, alias, budget, filter, flow, limit, lock, redact, tasks, trace, truncate,
+        validate,
     },
     middleware::{catalog, changes, intercept, pattern, reload},
     telemetry::{mermaid, observe},

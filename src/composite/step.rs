@@ -241,8 +241,8 @@ pub struct ComputedValue {
 /// use mcp_composite::composite::{CompositeLayer, CompositeTool, Step, Stop, ToolCall};
 /// use serde_json::json;
 ///
-/// let summarize = ToolCall::new("summarize").arguments(json!({ "hits": "$steps.search.output.hits" }));
-/// let research = CompositeTool::pipeline(
+/// let summarize = ToolCall::new("summarize").arguments(json!({ "hits": "$steps.search.output.hits"
+/// })); let research = CompositeTool::pipeline(
 ///     "research",
 ///     "Summarizes what is found about a topic",
 ///     [
@@ -427,7 +427,8 @@ impl Step {
     /// which makes its arguments visible to others. `reason` explains to readers of the definition
     /// why this is safe, and must not be blank. The output of the step keeps the labels.
     ///
-    /// At run time, a [`FlowLayer`](crate::flow::FlowLayer) denies no composite because of this step.
+    /// At run time, a [`FlowLayer`](crate::flow::FlowLayer) denies no composite because of this
+    /// step.
     ///
     /// [`CompositeLayer::check_flow`]: super::CompositeLayer::check_flow
     #[must_use]
