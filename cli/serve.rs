@@ -146,8 +146,10 @@ async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box
     let served = async {
         match server.serve_with_ct(transport, stop.clone()).await {
             Ok(running) => running.waiting().await.map(drop).map_err(Into::into),
-            // The client has closed the connection.
-            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            // The client has closed the connection, or the process was asked to end.
+            Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => {
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     };
