@@ -771,6 +771,8 @@ mod progress;
 mod read;
 mod redactions;
 mod redis;
+#[cfg(test)]
+mod reference;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod reloaded;
 mod router;

@@ -24,6 +24,7 @@
 //! | test a configuration file | [testing] |
 //! | write a rule, a hook or a layer | [writing_a_layer] |
 //! | look up an error message | [troubleshooting] |
+//! | look up a key of a configuration file | [configuration] |
 //! | look up a default or a limit | [limits] |
 //! | understand the cost of calls | [performance] |
 //! | review the security model | [security] |
@@ -33,7 +34,7 @@
 //! | migrate from ToolHive | [from_toolhive] |
 //! | migrate from AgentOS or `rig-compose` | [from_agentos_and_rig] |
 //!
-//! For a reference of all settings in configuration files, see [`config`](crate::config).
+//! For examples of all settings in configuration files, see [`config`](crate::config).
 //!
 //! # Examples
 //!
@@ -125,6 +126,12 @@ pub mod rate_limits {}
 #[doc = include_str!("links.md")]
 #[doc = include_str!("caching.md")]
 pub mod caching {}
+
+/// All sections and keys of a configuration file.
+///
+#[doc = include_str!("links.md")]
+#[doc = include_str!("configuration.md")]
+pub mod configuration {}
 
 /// Completion and error messages for configuration files in editors, based on a JSON Schema.
 ///
