@@ -91,6 +91,16 @@ pub(crate) enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Lists, shows or cancels runs of composites in a running gateway.
+    ///
+    /// Connects to the page of `serve --ui`, which keeps the last 1000 runs.
+    Runs {
+        #[command(subcommand)]
+        command: RunsCommand,
+        /// The address of the page.
+        #[arg(long, value_name = "ADDRESS", default_value = UI_ADDRESS, global = true)]
+        ui: SocketAddr,
+    },
     /// Shows a recording of `serve --record` on a page.
     ///
     /// Lines that are incomplete are left out, with a warning.
@@ -124,6 +134,36 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: Shell,
+    },
+}
+
+/// What to do with the runs of a running gateway.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Lists the runs, the oldest first.
+    List {
+        /// Lists only runs that have not ended.
+        #[arg(long)]
+        open: bool,
+        /// Prints a JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows the branches of a run, and where it waits.
+    Show {
+        /// The id of the run.
+        id: String,
+        /// Prints the run and the runs nested in it as a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Cancels a run. Its caller receives an error.
+    ///
+    /// Finally steps with `on_cancel = true` still run. A run that waits for an answer cannot be
+    /// cancelled.
+    Cancel {
+        /// The id of the run.
+        id: String,
     },
 }
 

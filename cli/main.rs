@@ -21,6 +21,7 @@ mod redacted;
 mod rejected_hosts;
 mod report;
 mod runs;
+mod runs_command;
 mod serve;
 mod session;
 mod telemetry;
@@ -114,6 +115,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
             Ok(write!(out, "{flowchart}")?)
         }
         Command::Lock { file, check } => lock::lock(&file, check, quiet, out),
+        Command::Runs { command, ui } => runs_command::run(&command, ui, out),
         Command::View(view) => view::view(&view, out),
         Command::Schema => Ok(write!(out, "{}", Config::JSON_SCHEMA)?),
         Command::Init { file, from } => init::init(&file, from.as_deref(), out),

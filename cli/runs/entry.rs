@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use mcp_composite::observe::{Branch, Event, What};
+use mcp_composite::observe::{Branch, Event, RunHandle, What};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -32,6 +32,8 @@ pub(super) struct Entry {
     /// The number of the last change in the log.
     pub(super) version: u64,
     begun: Instant,
+    /// Cancels the run. `None` if the run is recorded.
+    handle: Option<RunHandle>,
 }
 
 /// A text that is not written further than its maximum size.
@@ -66,16 +68,22 @@ impl Entry {
             omitted_branches: 0,
         };
         let bytes = RECORD_BYTES + record.composite.len() + event.view.map_or(0, str::len);
-        Self::of(record, bytes)
+        Self { handle: Some(event.handle.clone()), ..Self::of(record, bytes) }
     }
 
     /// Creates the entry of a recorded run of this approximate size.
     pub(super) fn of(record: RunRecord, bytes: usize) -> Self {
-        Self { record, bytes, version: 0, begun: Instant::now() }
+        Self { record, bytes, version: 0, begun: Instant::now(), handle: None }
     }
 
     pub(super) const fn has_ended(&self) -> bool {
         self.record.ended_ms.is_some()
+    }
+
+    /// Cancels the run if it is running. Returns `false` if it has ended or is suspended.
+    pub(super) fn cancel(&self) -> bool {
+        let handle = self.handle.as_ref().filter(|_| self.record.status == "running");
+        handle.inspect(|handle| handle.cancel()).is_some()
     }
 
     /// Applies an event of the run. Returns `true` if the run has ended or was suspended.
@@ -86,7 +94,11 @@ impl Entry {
                 self.record.status = "waiting".into();
                 return true;
             }
-            What::RunResumed => self.resume(),
+            What::RunResumed => {
+                // The run may resume in another call, which has a handle of its own.
+                self.handle = Some(event.handle.clone());
+                self.resume();
+            }
             What::RunFinished { is_error, limit, took, result, .. } => {
                 self.record.result = self.keep(result);
                 self.record.limit = limit.map(Into::into);

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use self::entry::Entry;
 pub(crate) use self::{
     reader::Recording,
-    record::{CompositeRecord, RunRecord, RunSummary},
+    record::{BranchRecord, CompositeRecord, ParentRecord, RunRecord, RunSummary},
     recording::Recorder,
 };
 use crate::redacted::Redacted;
@@ -106,6 +106,11 @@ impl RunLog {
         drop(runs);
         let nested = nested.into_iter().map(|run| run.without_data().redacted(redacted));
         Some((run.redacted(redacted), nested.collect()))
+    }
+
+    /// Cancels a run. Returns `None` if the run is not kept, and `Some(false)` if it is not running.
+    pub(crate) fn cancel(&self, id: &str) -> Option<bool> {
+        self.lock().entries.get(id).map(Entry::cancel)
     }
 
     /// Records the runs that have not ended, and waits until the recording is written.

@@ -20,7 +20,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     middleware,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use mcp_composite::config::Gateway;
 use serde::Serialize;
@@ -74,6 +74,9 @@ pub(crate) struct PageState {
     runs: Arc<RunLog>,
     redacted: Redacted,
     source: Source,
+    /// Whether readers of the page can cancel runs: only on this machine, because the page does not
+    /// authenticate its readers.
+    can_cancel: bool,
     /// Identifies this process, so that a page reloads when another one answers.
     instance: String,
     /// The number of further pages that may be open.
@@ -150,16 +153,21 @@ impl Page {
     /// Returns an error if the runtime cannot use the socket.
     pub(crate) async fn serve(self, shown: PageState) -> io::Result<Infallible> {
         let listener = Listener::from_std(self.listener, LIMITS)?;
-        let (guard, shown) = (self.guard, Arc::new(shown));
+        let can_cancel = self.address.ip().is_loopback() && matches!(shown.source, Source::Live(_));
+        let (guard, shown) = (self.guard, Arc::new(PageState { can_cancel, ..shown }));
         let mut app = Router::new()
             .route("/api/about", get(about))
             .route("/api/catalog", get(catalog))
             .route("/api/backends", get(backends))
             .route("/api/budgets", get(budgets))
+            .route("/api/runs", get(runs))
             .route("/api/runs/{id}", get(run))
             .route("/api/events", get(stream::events));
         for (path, kind, text) in FILES {
             app = app.route(path, get(async move || ([(CONTENT_TYPE, kind)], text)));
+        }
+        if shown.can_cancel {
+            app = app.route("/api/runs/{id}/cancel", post(cancel));
         }
         let guarded = middleware::from_fn(move |request, next| guard.check(request, next));
         let app = app.layer(guarded).with_state(shown.clone());
@@ -186,6 +194,7 @@ impl PageState {
             runs,
             redacted,
             source,
+            can_cancel: false,
             instance: format!("{:016x}", fastrand::u64(..)),
             pages: Arc::new(Semaphore::new(MAX_PAGES)),
             listing: tokio::sync::Mutex::default(),
@@ -232,6 +241,7 @@ async fn about(State(shown): App) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "file": shown.file,
         "is_live": is_live,
+        "can_cancel": shown.can_cancel,
         "shows_data": shown.runs.shows_data(),
         "warning": warning,
     }))
@@ -269,11 +279,29 @@ async fn budgets(State(shown): App) -> Response {
     }
 }
 
+/// Returns summaries of all runs that are kept, the oldest first.
+async fn runs(State(shown): App) -> Response {
+    shown.runs.since(0, &shown.redacted, |runs, _| json_response(&runs))
+}
+
+/// Cancels a run.
+async fn cancel(State(shown): App, Path(id): Path<String>) -> Response {
+    match shown.runs.cancel(&id) {
+        Some(true) => StatusCode::NO_CONTENT.into_response(),
+        Some(false) => (StatusCode::CONFLICT, "the run is not running\n").into_response(),
+        None => unknown_run(),
+    }
+}
+
+fn unknown_run() -> Response {
+    (StatusCode::NOT_FOUND, "the run is unknown or no longer kept\n").into_response()
+}
+
 /// Returns a run and the runs nested in it.
 async fn run(State(shown): App, Path(id): Path<String>) -> Response {
     match shown.runs.run(&id, &shown.redacted) {
         Some((run, nested)) => json_response(&RunWithNested { run, nested }),
-        None => (StatusCode::NOT_FOUND, "the run is unknown or no longer kept\n").into_response(),
+        None => unknown_run(),
     }
 }
 

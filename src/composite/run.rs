@@ -2,8 +2,11 @@
 //! run ends when it has to wait for the client's answers.
 
 use std::{
-    pin::Pin,
-    sync::{Arc, atomic::AtomicBool},
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
@@ -12,7 +15,9 @@ use futures::{
     FutureExt,
     future::{self, BoxFuture, Either},
 };
-use rmcp::model::{CallToolRequestParams, CallToolResult, InputResponses, JsonObject};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ContentBlock, InputResponses, JsonObject,
+};
 use tokio::{task::yield_now, time::Instant};
 use tower_service::Service;
 
@@ -38,6 +43,7 @@ use crate::{
         state::{Resume, RunState},
     },
     message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
+    observe::RunHandle,
 };
 
 /// The reason why finally steps cannot ask the user questions after the call was cancelled.
@@ -73,6 +79,16 @@ where
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
+/// A call of a composite whose run can be cancelled by an observer.
+struct ObservedCall<'r> {
+    handle: RunHandle,
+    /// A flag that cancels the run, but not its finally steps for cancelled calls. `None` if the
+    /// composite has no such steps.
+    cancelled: Option<Arc<AtomicBool>>,
+    compiled: &'r Compiled,
+    context: &'r Context,
+}
+
 /// The outcome of running a composite once: a result, or open questions.
 pub(super) enum Ended {
     /// The run has ended with a result. `reached` is `true` if a limit ended the run, so that the
@@ -90,6 +106,38 @@ impl Ended {
     /// client receives.
     fn cancelled() -> Self {
         Self::Result { result: CallToolResult::default(), reached: false }
+    }
+}
+
+// === impl ObservedCall ===
+
+impl<'r> ObservedCall<'r> {
+    /// Waits until the run has ended. If an observer cancels the run first, returns the outcome of
+    /// the call as an error, after the finally steps for cancelled calls have run.
+    ///
+    /// The future is boxed so that runs without observers reserve no memory for it.
+    fn wait<C: Caller + Send + 'r>(
+        self,
+        run: Run<'r, C>,
+        scope: &'r Scope,
+        advertised: &'r OutputSchema,
+    ) -> BoxFuture<'r, Result<Run<'r, C>, Ended>> {
+        let Self { handle, cancelled, compiled, context } = self;
+        let ended = async move {
+            let cancellation = pin!(handle.cancelled());
+            let waiting = match future::select(run.wait_until_end(), cancellation).await {
+                Either::Left((run, _)) => return Ok(run),
+                Either::Right(((), waiting)) => waiting,
+            };
+            tracing::info!(composite = &*compiled.name, "an operator cancelled a run");
+            if let Some(cancelled) = cancelled {
+                cancelled.store(true, Ordering::Release);
+                finish(waiting.await, compiled, context, scope, advertised).await;
+            }
+            let text = ContentBlock::text("the run was cancelled by an operator");
+            Err(Ended::Result { result: CallToolResult::error(vec![text]), reached: false })
+        };
+        ended.boxed()
     }
 }
 
@@ -159,15 +207,24 @@ where
             }
             let advertised = targets.output_schema();
             let mut run = Run::new_at(&compiled.plan, state, context, &scope, targets, now);
-            if let Some(cancelled) = cancelled {
-                run.set_cancelled(cancelled);
+            if let Some(cancelled) = &cancelled {
+                run.set_cancelled(cancelled.clone());
                 if run.is_cancelled() {
                     return Ok(Ended::cancelled());
                 }
             }
             // A run is large, so it is moved only if it must wait.
             if !run.begin_run() {
-                run = run.wait_until_end().await;
+                run = match run.handle() {
+                    None => run.wait_until_end().await,
+                    Some(handle) => {
+                        let call = ObservedCall { handle, cancelled, compiled, context };
+                        match call.wait(run, &scope, &advertised).await {
+                            Ok(run) => run,
+                            Err(cancelled) => return Ok(cancelled),
+                        }
+                    }
+                };
             }
             if compiled.plan.grace().is_some() {
                 return Ok(finish(run, compiled, context, &scope, &advertised).await);

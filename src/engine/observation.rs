@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     message::Context,
-    observe::{Branch, Event, Observers, Parent, RunId, What},
+    observe::{Branch, Event, Observers, Parent, RunHandle, RunId, What},
     spans::{self, End},
 };
 
@@ -44,6 +44,7 @@ pub(crate) struct Observation<'p> {
 struct ObservedRun {
     observers: Observers,
     run: RunId,
+    handle: RunHandle,
     /// The name of the composite.
     name: Arc<str>,
     /// The branch of the outer run that called this run. `None` if the run is not nested, or if its
@@ -145,6 +146,7 @@ impl<'p> Observation<'p> {
         let observed = ObservedRun {
             observers: observers.clone(),
             run,
+            handle: RunHandle::new(run),
             name: plan.name.clone(),
             place: place.cloned(),
             view,
@@ -180,6 +182,12 @@ impl<'p> Observation<'p> {
     /// enabled it.
     pub(super) const fn span(&self) -> &Span {
         &self.observed.span
+    }
+
+    /// Returns the handle with which observers can cancel the run. Returns `None` if there are no
+    /// observers.
+    pub(super) fn handle(&self) -> Option<&RunHandle> {
+        self.observed.observers.is_some().then_some(&self.observed.handle)
     }
 
     /// Reports that the run has started or, after a suspension, resumed. Does nothing if this was
@@ -310,11 +318,12 @@ impl<'p> Observation<'p> {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
         End::SUSPENDED.record(&self.observed.span);
-        let ObservedRun { observers, run, name, place, view, begun, metrics, open, .. } =
+        let ObservedRun { observers, run, handle, name, place, view, begun, metrics, open, .. } =
             &mut self.observed;
         let observed = ObservedRun {
             observers: observers.clone(),
             run: *run,
+            handle: handle.clone(),
             name: name.clone(),
             place: place.clone(),
             view: view.clone(),
@@ -462,7 +471,8 @@ impl ObservedRun {
         let parent = self.place.as_deref();
         let parent = parent.map(|place| Parent { run: place.run, branch: place.branch() });
         let view = self.view.as_deref();
-        let event = Event { run: self.run, parent, composite: &self.name, view, what };
+        let (run, handle) = (self.run, &self.handle);
+        let event = Event { run, handle, parent, composite: &self.name, view, what };
         self.span.in_scope(|| self.observers.notify(&event));
         if self.metrics {
             crate::metrics::happened(&event);

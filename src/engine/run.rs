@@ -37,7 +37,10 @@ use super::{
     scope::Scope,
     state::RunState,
 };
-use crate::message::{BranchParts, Context};
+use crate::{
+    message::{BranchParts, Context},
+    observe::RunHandle,
+};
 
 /// An execution of a plan. It executes all steps that its initial [`RunState`] does not mark as
 /// finished.
@@ -147,6 +150,11 @@ impl<'p, C: Caller> Run<'p, C> {
     /// therefore poll the run to its end.
     pub(crate) fn set_cancelled(&mut self, cancelled: Arc<AtomicBool>) {
         self.cancelled = Some(cancelled);
+    }
+
+    /// Returns the handle with which observers can cancel the run, if there are observers.
+    pub(crate) fn handle(&self) -> Option<RunHandle> {
+        self.scheduler.effects.watching.as_ref()?.handle().cloned()
     }
 
     /// Returns `true` if the flag of [`set_cancelled`](Self::set_cancelled) is set.

@@ -82,6 +82,7 @@ use std::{
 };
 
 use rmcp::model::{CallToolResult, JsonObject};
+use tokio_util::sync::CancellationToken;
 use tracing::Level;
 
 /// A receiver of events about the runs of composites, for example to log or measure them.
@@ -120,6 +121,8 @@ pub trait Observer: Send + Sync {
 pub struct Event<'e> {
     /// The identifier of the run that the event is about.
     pub run: RunId,
+    /// The handle with which the observer can cancel the run, now or later.
+    pub handle: &'e RunHandle,
     /// The outer run that called the composite, and its branch, such as a step, that made the call.
     /// `None` if the run is not nested, because a client called the composite.
     pub parent: Option<Parent<'e>>,
@@ -137,6 +140,65 @@ pub struct Event<'e> {
 /// resumes the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(pub(crate) u64);
+
+/// A handle that cancels a run. An observer gets it from an [`Event`] of the run, and can keep a
+/// clone.
+///
+/// [`cancel`](Self::cancel) ends the run as if its call was dropped: its tool calls are cancelled,
+/// [finally steps for cancelled calls](crate::composite::Finally::on_cancel) run, and the observers
+/// receive [`What::RunDropped`]. The caller of the composite receives an error result. If the run is
+/// nested in another run, only the branch that called it fails.
+///
+/// A run that is suspended cannot be cancelled. A handle does not keep its run alive. Two handles
+/// are equal if they belong to the same run.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use std::{sync::{Arc, Mutex}, time::Duration};
+///
+/// use mcp_composite::{
+///     composite::{CompositeLayer, CompositeTool},
+///     observe::{Event, Observer, RunHandle},
+///     testing::{self, Answer, Server},
+/// };
+/// use serde_json::json;
+/// use tower::Layer;
+///
+/// /// Keeps the handle of the last run.
+/// #[derive(Default)]
+/// struct Last(Mutex<Option<RunHandle>>);
+///
+/// impl Observer for Last {
+///     fn on_event(&self, event: &Event<'_>) {
+///         *self.0.lock().unwrap() = Some(event.handle.clone());
+///     }
+/// }
+///
+/// let last = Arc::new(Last::default());
+/// let wait = CompositeTool::fan_out("wait", "Waits", ["slow"]);
+/// let layer = CompositeLayer::new([wait]).unwrap().observer(last.clone());
+/// let service = layer.layer(Server::new().tool("slow", Answer::never()));
+///
+/// let cancelled = async {
+///     tokio::time::sleep(Duration::from_secs(1)).await;
+///     last.0.lock().unwrap().as_ref().unwrap().cancel();
+/// };
+/// let (result, ()) = tokio::join!(testing::call(&service, "wait", json!({})), cancelled);
+/// assert_eq!(result.is_error, Some(true));
+/// assert_eq!(result.content[0].as_text().unwrap().text, "the run was cancelled by an operator");
+/// # }
+/// # #[cfg(not(feature = "testing"))]
+/// # fn main() {}
+/// ```
+#[derive(Clone, Debug)]
+pub struct RunHandle {
+    run: RunId,
+    cancellation: CancellationToken,
+}
 
 /// The branch, such as a step, that called a composite from within another run. The run of the
 /// called composite is nested in this outer run.
@@ -309,6 +371,11 @@ impl Observers {
             || tracing::enabled!(target: "mcp_composite::run", Level::DEBUG)
     }
 
+    /// Returns `true` if there are observers.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(crate) fn notify(&self, event: &Event<'_>) {
         for watcher in self.0.iter().flat_map(|watchers| &**watchers) {
             watcher.notify(event);
@@ -370,7 +437,7 @@ impl Event<'_> {
     }
 
     fn log(&self) {
-        let Event { run, parent, composite, view, what } = *self;
+        let Event { run, handle: _, parent, composite, view, what } = *self;
         let parent = parent.map(tracing::field::display);
         macro_rules! run {
             ($text:literal $(, $($field:tt)+)?) => {
@@ -404,6 +471,38 @@ impl Event<'_> {
         }
     }
 }
+
+// === impl RunHandle ===
+
+impl RunHandle {
+    pub(crate) fn new(run: RunId) -> Self {
+        Self { run, cancellation: CancellationToken::new() }
+    }
+
+    /// Cancels the run. Does nothing if the run has ended or is suspended.
+    pub fn cancel(&self) {
+        self.cancellation.cancel();
+    }
+
+    /// Returns `true` if [`cancel`](Self::cancel) was called.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.is_cancelled()
+    }
+
+    /// Waits until [`cancel`](Self::cancel) is called.
+    pub(crate) async fn cancelled(&self) {
+        self.cancellation.cancelled().await;
+    }
+}
+
+impl PartialEq for RunHandle {
+    fn eq(&self, other: &Self) -> bool {
+        self.run == other.run
+    }
+}
+
+impl Eq for RunHandle {}
 
 // === impl RunId, Parent, Branch ===
 

@@ -9,15 +9,17 @@ use std::{
 use mcp_composite::{
     adapter::ServeService,
     composite::{
-        CancelledRuns, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Finally, Race,
-        Step, ToolCall,
+        CancelledRuns, CompositeLayer, CompositeTool, ComputedValue, Elicitation, FanOut, Finally,
+        Race, Step, Success, ToolCall,
     },
-    observe::{Event, Observer, What},
+    observe::{Event, Observer, RunHandle, What},
     testing::{self, Answer, Server},
 };
 use rmcp::{
     ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _,
-    model::{CallToolRequest, CallToolRequestParams, ServerCapabilities, ServerConfig},
+    model::{
+        CallToolRequest, CallToolRequestParams, CallToolResult, ServerCapabilities, ServerConfig,
+    },
     service::PeerRequestOptions,
 };
 use serde_json::{Value, json};
@@ -43,6 +45,18 @@ impl Observer for Ends {
             _ => return,
         };
         self.0.lock().unwrap().push(format!("{} {line}", event.composite));
+    }
+}
+
+/// Keeps a handle of each run, with the name of its composite.
+#[derive(Default)]
+struct Handles(Mutex<Vec<(String, RunHandle)>>);
+
+impl Observer for Handles {
+    fn on_event(&self, event: &Event<'_>) {
+        if matches!(event.what, What::RunStarted { .. } | What::RunResumed) {
+            self.0.lock().unwrap().push((event.composite.to_owned(), event.handle.clone()));
+        }
     }
 }
 
@@ -81,6 +95,25 @@ impl Setup {
         let service = self.layer.layer(self.server.clone());
         let call = testing::call(&service, composite, json!({}));
         timeout(after, call).await.unwrap_err();
+    }
+
+    /// Calls a composite, and cancels the last run of another one as an operator would. Returns the
+    /// result of the call.
+    async fn cancel_run(
+        &self,
+        composite: &str,
+        cancelled: &str,
+        after: Duration,
+    ) -> CallToolResult {
+        let handles = Arc::new(Handles::default());
+        let service = self.layer.clone().observer(handles.clone()).layer(self.server.clone());
+        let operator = async {
+            sleep(after).await;
+            let handles = handles.0.lock().unwrap();
+            let (_, run) = handles.iter().rev().find(|(name, _)| name == cancelled).unwrap();
+            run.cancel();
+        };
+        tokio::join!(testing::call(&service, composite, json!({})), operator).0
     }
 
     fn ends(&self) -> Vec<String> {
@@ -126,6 +159,64 @@ async fn cancelled_call_undoes_what_was_done() {
         "look is dropped",
     ];
     assert_eq!(setup.ends(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_cancelled_by_an_operator_undoes_what_was_done_and_fails_its_call() {
+    let setup = Setup::of([
+        Step::new("create", "create"),
+        Step::new("wait", "hangs").depends_on(["create"]),
+        undo(),
+        Step::new("other", "other").finally(Finally::new()),
+    ]);
+    let result = setup.cancel_run("look", "look", 3 * SECOND).await;
+    let text = &result.content[0].as_text().unwrap().text;
+    assert_eq!((result.is_error, &**text), (Some(true), "the run was cancelled by an operator"));
+    // The call returns after the finally steps.
+    assert_eq!(setup.server.called(), ["create", "hangs", "undo"]);
+    assert_eq!(setup.server.dropped(), ["hangs"]);
+    let expected = [
+        "look create completed",
+        "look wait cancelled",
+        "look other skipped: condition",
+        "look undo completed",
+        "look is dropped",
+    ];
+    assert_eq!(setup.ends(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_run_cancelled_by_an_operator_fails_only_its_branch() {
+    let inner = CompositeTool::fan_out("inner", "Hangs", ["hangs"]);
+    let targets = FanOut::new(["inner", "slow"]).success(Success::Any);
+    let setup = Setup::new([inner, CompositeTool::new("look", "Looks", targets)]);
+    let result = setup.cancel_run("look", "inner", SECOND).await;
+    assert_ne!(result.is_error, Some(true), "{result:?}");
+    let branches = &result.structured_content.as_ref().unwrap()["branches"];
+    assert_eq!(branches["inner"]["status"], "failed");
+    assert_eq!(branches["slow"]["output"], "yes");
+    assert_eq!(setup.server.dropped(), ["hangs"]);
+    let expected = [
+        "inner hangs cancelled",
+        "inner is dropped",
+        "look inner failed",
+        "look slow completed",
+        "look ends",
+    ];
+    assert_eq!(setup.ends(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handle_of_a_run_that_has_ended_cancels_nothing() {
+    let setup = Setup::of([Step::new("create", "create"), undo()]);
+    let handles = Arc::new(Handles::default());
+    let service = setup.layer.clone().observer(handles.clone()).layer(setup.server.clone());
+    testing::call(&service, "look", json!({})).await;
+    let (_, run) = handles.0.lock().unwrap()[0].clone();
+    run.cancel();
+    let result = testing::call(&service, "look", json!({})).await;
+    assert_ne!(result.is_error, Some(true), "{result:?}");
+    assert_eq!(setup.server.called(), ["create", "undo", "create", "undo"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -158,6 +158,10 @@ async fn page_answers_only_requests_of_this_machine() {
         ("GET", "/api/about", "Origin: https://evil.example\r\n", 403),
         ("GET", "/api/about", "Sec-Fetch-Site: cross-site\r\n", 403),
         ("POST", "/api/about", "Content-Length: 0\r\n", 405),
+        ("GET", "/api/runs/unknown/cancel", "", 405),
+        ("POST", "/api/runs/unknown/cancel", "Content-Length: 0\r\n", 404),
+        ("POST", "/api/runs/unknown/cancel", "Origin: https://evil.example\r\n", 403),
+        ("POST", "/api/runs/unknown/cancel", "Sec-Fetch-Site: cross-site\r\n", 403),
         ("GET", "/api/runs/unknown", "", 404),
         ("GET", "/../Cargo.toml", "", 404),
     ] {
@@ -246,6 +250,84 @@ async fn runs_and_tools_are_those_of_their_view() {
         recording.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[1]["composites"][1]["view"], "/team-a");
     assert_eq!((&lines[2]["view"], &lines[3]["view"]), (&Value::Null, &json!("/team-a")));
+}
+
+/// Runs a command for the runs on a page. Returns whether it succeeded, and its output.
+async fn runs_command(served: &Served, arguments: &[&str]) -> (bool, String) {
+    let arguments = [&["runs", "--ui", &*served.page], arguments].concat();
+    let output = crate::programs::run(&arguments).await;
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[tokio::test]
+async fn runs_are_listed_shown_and_cancelled_by_commands() {
+    let folder = folder();
+    let slow = "
+[[composite_tools]]
+name = 'slow'
+description = 'Waits for an hour between two articles'
+strategy = 'workflow'
+
+[[composite_tools.steps]]
+id = 'prices'
+type = 'for_each'
+collection = '$input.articles'
+delay = '1h'
+max_parallel = 1
+tool = 'shop/price'
+arguments = { article = '$item' }
+";
+    fs::write(folder.path().join("tools.toml"), FILE.to_owned() + slow).unwrap();
+    let mut served = Served::start(folder.path(), &["--http", "127.0.0.1:0"]).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    let client = client(&url).await;
+    offer_of(&client, "b10").await;
+    let arguments = json!({ "articles": ["b10", "b1000"] }).as_object().unwrap().clone();
+    let call = client.call_tool(CallToolRequestParams::new("slow").with_arguments(arguments));
+    let operator = async {
+        let mut listed = Value::Null;
+        until(async || {
+            let (_, list) = runs_command(&served, &["list", "--open", "--json"]).await;
+            listed = serde_json::from_str(&list).unwrap();
+            let run = &listed[0];
+            run["composite"] == "slow" && run["branches"].as_u64() > Some(1)
+        })
+        .await;
+        assert_eq!(listed.as_array().unwrap().len(), 1);
+        let id = listed[0]["id"].as_str().unwrap().to_owned();
+        let (_, list) = runs_command(&served, &["list"]).await;
+        let lines: Vec<_> = list.lines().collect();
+        assert_eq!(lines.len(), 3, "{list}");
+        assert!(lines[1].contains("completed") && lines[1].ends_with("offer"), "{list}");
+        assert!(lines[2].starts_with(&id) && lines[2].contains("running"), "{list}");
+        let (_, shown) = runs_command(&served, &["show", &id]).await;
+        assert!(shown.starts_with(&format!("slow  {id}  running")), "{shown}");
+        assert!(shown.contains("prices[0]") && shown.contains("1 calls"), "{shown}");
+        let cancelled = runs_command(&served, &["cancel", &id]).await;
+        assert_eq!(cancelled, (true, format!("cancelled the run {id}\n")));
+        id
+    };
+    let (result, id) = soon(async { tokio::join!(call, operator) }).await;
+    let result = result.unwrap();
+    let text = &result.content[0].as_text().unwrap().text;
+    assert_eq!((result.is_error, &**text), (Some(true), "the run was cancelled by an operator"));
+    let (_, shown) = runs_command(&served, &["show", &id]).await;
+    assert!(shown.starts_with(&format!("slow  {id}  dropped")), "{shown}");
+    for (arguments, error) in [
+        (["cancel", &*id], "the run is not running"),
+        (["cancel", "unknown"], "the run is unknown or no longer kept"),
+        (["show", "../about"], "the run is unknown or no longer kept"),
+    ] {
+        let (is_success, text) = runs_command(&served, &arguments).await;
+        assert!(!is_success && text.contains(error), "{arguments:?}: {text}");
+    }
+    let (_, open) = runs_command(&served, &["list", "--open"]).await;
+    assert_eq!(open, "no runs\n");
+    let nowhere = crate::programs::run(&["runs", "list", "--ui", "127.0.0.1:1"]).await;
+    let error = String::from_utf8(nowhere.stderr).unwrap();
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(error.contains("http://127.0.0.1:1/ cannot be reached"), "{error}");
 }
 
 /// Reads events of a page until one of this kind has data that meet a condition.

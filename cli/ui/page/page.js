@@ -172,6 +172,7 @@ function drawRun() {
         { class: "buttons" },
         copyButton("Copy run as JSON", () => JSON.stringify(shown.run, null, 2)),
         composite ? copyButton("Copy composite as Mermaid", () => composite.mermaid) : null,
+        about?.can_cancel && run.status === "running" ? cancelButton(run) : null,
         html("button", { type: "button", onclick: () => (location.hash = "#runs") }, "Close"),
       ),
       html("div", { id: "timeline", class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline" }),
@@ -184,6 +185,16 @@ function drawRun() {
   );
   if (focused >= 0) article.querySelectorAll("button, summary")[focused]?.focus();
   drawTimeline(composite?.graph);
+}
+
+/** Returns a button that cancels a run. The stream of events reports the end of the run. */
+function cancelButton(run) {
+  const cancel = async () => {
+    if (!confirm(`Cancel the run of ${run.composite}? Its caller receives an error.`)) return;
+    const response = await fetch(`/api/runs/${run.id}/cancel`, { method: "POST" });
+    if (!response.ok) find("announcement").textContent = `Cannot cancel: ${await response.text()}`;
+  };
+  return html("button", { type: "button", id: "cancel", onclick: cancel }, "Cancel run");
 }
 
 /** Draws the timeline, and again every second while the run is open. */
