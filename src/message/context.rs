@@ -349,7 +349,7 @@ impl Context {
             meta.insert(CLIENT_CAPABILITIES.to_owned(), client.capabilities().clone().into());
         }
         let meta = (!meta.is_empty()).then(|| Arc::new(meta.into()));
-        let extensions = (!self.extensions.is_empty()).then(|| self.extensions.to_shared());
+        let extensions = (!self.extensions.is_empty()).then(|| self.branch_extensions());
         BranchParts { meta, extensions }
     }
 

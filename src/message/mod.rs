@@ -44,6 +44,7 @@ mod backend_error;
 pub(crate) mod branch;
 mod branch_name;
 mod cause;
+pub(crate) mod checkpoint;
 pub(crate) mod client;
 pub(crate) mod content_size;
 mod context;
