@@ -13,7 +13,10 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
-use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 use tracing::Instrument;
 
 use crate::log_pause::LogPause;
@@ -67,11 +70,15 @@ struct Shared {
 /// The future of a run whose finally steps run even if its call is cancelled.
 ///
 /// Dropping this future before it has completed sets the flag `cancelled`, and moves the run to a
-/// task of its own. There, the run cancels its other steps and continues with its finally steps.
+/// task of its own. There, the run cancels its other steps and continues with its finally steps. If
+/// `cancellation` is set but not cancelled, the run is dropped instead.
 pub(super) struct CancellableRun<T: Send + 'static> {
     /// The run. `None` after it has completed or has panicked.
     run: Option<BoxFuture<'static, T>>,
     cancelled: Arc<AtomicBool>,
+    /// The token that is cancelled if the call was cancelled. `None` if dropping the future always
+    /// means that the call was cancelled.
+    cancellation: Option<CancellationToken>,
     runs: Arc<Shared>,
     runtime: Handle,
     /// Taken when the run moves to its own task.
@@ -115,12 +122,16 @@ impl CancelledRuns {
     /// Registers a run whose finally steps have the time `grace`, and returns its future. `run`
     /// creates the run. Its argument is a flag that is set when the call of the run is cancelled.
     ///
+    /// If `cancellation` is set, dropping the future cancels the run only if this token is
+    /// cancelled. Otherwise, it only stops the run, so that another process can continue it.
+    ///
     /// # Panics
     ///
     /// Panics outside a Tokio runtime.
     pub(super) fn start<T: Send + 'static>(
         &self,
         grace: Duration,
+        cancellation: Option<CancellationToken>,
         run: impl FnOnce(Arc<AtomicBool>) -> BoxFuture<'static, T>,
     ) -> CancellableRun<T> {
         let Self(shared) = self;
@@ -130,6 +141,7 @@ impl CancelledRuns {
         CancellableRun {
             run: Some(run(cancelled.clone())),
             cancelled,
+            cancellation,
             runs: shared.clone(),
             runtime: Handle::current(),
             token: Some(shared.runs.token()),
@@ -168,6 +180,9 @@ impl<T: Send + 'static> Future for CancellableRun<T> {
 impl<T: Send + 'static> Drop for CancellableRun<T> {
     fn drop(&mut self) {
         let Some(run) = self.run.take() else { return };
+        if self.cancellation.as_ref().is_some_and(|token| !token.is_cancelled()) {
+            return;
+        }
         let Ok(permit) = self.runs.permits.clone().try_acquire_owned() else {
             let message = "too many cancelled calls: the finally steps of a call do not run";
             if self.runs.warnings.is_due_now() {

@@ -92,16 +92,22 @@ fn target(target: &Target) -> Value {
         timeout,
         optional,
         retry,
+        retry_lost,
         // Checked before any run, and without effect on a run.
         allow_flow: _,
     } = target;
-    json!({
+    let mut encoded = json!({
         "call": call.encode(),
         "id": id,
         "timeout": encode_duration(*timeout),
         "optional": optional,
         "retry": retry.map(self::retry),
-    })
+    });
+    // Other targets keep the fingerprint that they had before this option existed.
+    if *retry_lost {
+        encoded["retry_lost"] = true.into();
+    }
+    encoded
 }
 
 fn step(step: &Step) -> Value {
@@ -114,6 +120,7 @@ fn step(step: &Step) -> Value {
         on_error,
         default_results,
         finally,
+        retry_lost,
         // Ignored for the same reason as that of a target.
         allow_flow: _,
     } = step;
@@ -126,12 +133,15 @@ fn step(step: &Step) -> Value {
         "on_error": self::on_error(*on_error),
         "default_results": encode_optional(default_results.as_ref()),
     });
-    // Other steps keep the fingerprint that they had before finally steps existed.
+    // Other steps keep the fingerprint that they had before these options existed.
     if let Some(Finally { grace, on_cancel }) = finally {
         encoded["finally"] = encode_duration(*grace);
         if *on_cancel {
             encoded["on_cancel"] = true.into();
         }
+    }
+    if *retry_lost {
+        encoded["retry_lost"] = true.into();
     }
     encoded
 }

@@ -326,6 +326,7 @@
 mod answer;
 mod approval;
 mod cancelled_runs;
+mod checkpoints;
 mod compile;
 mod definition;
 mod effect;
@@ -353,6 +354,7 @@ mod schema;
 mod service;
 mod step;
 mod strategy;
+mod suspended_run;
 mod target_call;
 mod task_mode;
 mod tool_call;

@@ -75,6 +75,8 @@ pub(super) struct ResolvedTarget {
     arguments: ArgumentSource,
     /// `true` if the tool has the annotation `readOnlyHint: true`.
     read_only: bool,
+    /// `true` if the tool may be called again if it is unknown whether it was called.
+    repeatable: bool,
     effect: Effect,
 }
 
@@ -388,9 +390,10 @@ impl ResolvedTarget {
         };
         let annotations = tool.and_then(|tool| tool.annotations.as_ref());
         let read_only = annotations.and_then(|it| it.read_only_hint) == Some(true);
+        let repeatable = read_only || annotations.and_then(|it| it.idempotent_hint) == Some(true);
         let effect = tool.map_or(Effect::Harmless, |_| Effect::new(annotations));
         let (name, schema) = (call.tool.clone(), schema.map(Input::new));
-        Self { name, schema, closed, arguments, read_only, effect }
+        Self { name, schema, closed, arguments, read_only, repeatable, effect }
     }
 
     /// Returns whether a call of the tool can be destructive.
@@ -400,6 +403,12 @@ impl ResolvedTarget {
 
     pub(super) const fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Returns `true` if the tool is annotated as read-only or idempotent, so that it may be called
+    /// again if it is unknown whether it was called.
+    pub(super) const fn is_repeatable(&self) -> bool {
+        self.repeatable
     }
 
     /// Converts the arguments of a tool call to the types that the input schema of the tool

@@ -8,7 +8,6 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResult, ContentBlock, ErrorData, InputRequest,
     InputRequiredResult, InputResponses, JsonObject, ServerResult,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{
     runtime::Handle,
@@ -17,14 +16,17 @@ use tokio::{
 
 use super::{
     cancelled_runs::CancelledRuns,
+    checkpoints::{CallCheckpoint, unsaved},
     compile::Compiled,
     run::{Ended, Runner},
+    suspended_run::SuspendedRun,
 };
 use crate::{
     engine::{
         limits::CallLimits,
         plan::Plan,
         question::{Question, Response, Responses, requests},
+        saving::Saving,
         scope::{Scope, Used},
         state::RunState,
     },
@@ -66,19 +68,6 @@ pub(super) struct Settings {
     pub(super) cancelled_runs: Option<CancelledRuns>,
 }
 
-/// The content of a suspended run in the store: its state, and the usage that counts toward its
-/// limits.
-#[derive(Debug, Serialize, Deserialize)]
-struct SuspendedRun {
-    /// The number of rounds in which the run has asked questions.
-    round: usize,
-    /// The number of questions that the run has asked so far, in all rounds.
-    #[serde(default)]
-    asked: usize,
-    used: Used,
-    run: Box<RunState>,
-}
-
 /// The state of a composite call between two rounds. In each round, the composite runs until it
 /// ends or asks questions.
 #[derive(Default)]
@@ -104,6 +93,9 @@ struct Called<'c> {
     arguments: Option<JsonObject>,
     context: &'c Context,
     settings: &'c Settings,
+    /// The checkpoint in which the run stores its state. `None` if the run is stored only while it
+    /// waits for answers, and in the store of the settings.
+    checkpoint: Option<Arc<CallCheckpoint>>,
 }
 
 /// Runs the composite with the index `composite`, and returns the reply to the call. `started` is
@@ -132,7 +124,9 @@ where
         let has_state = call.request_state.is_some();
         let compiled = &program.composites[composite];
         let is_cancellable = compiled.plan.runs_on_cancel();
-        if !has_state && !is_cancellable && request.context().abilities().is_nothing() {
+        let is_stored = request.context().checkpoint().is_some();
+        let may_suspend = has_state || !request.context().abilities().is_nothing();
+        if !may_suspend && !is_cancellable && !is_stored {
             // The client cannot answer questions, so there is only one round, and the run is never
             // suspended.
             let used = Used::default();
@@ -140,7 +134,7 @@ where
             let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
             let context = request.context();
             let called = (composite, arguments, None);
-            let run = runner.run(&program, called, context, scope, None);
+            let run = runner.run(&program, called, context, scope, None, None);
             return run.await.map_or_else(Reply::from, Reply::from);
         }
         let answered = |call: &mut CallToolRequestParams| {
@@ -149,9 +143,14 @@ where
         let (answers, state) = request.tool_call_mut().map(answered).unwrap_or_default();
         let fingerprint = program.fingerprint(composite);
         let context = request.context();
-        let called = Called { at: composite, compiled, fingerprint, arguments, context, settings };
+        let (at, checkpoint) = (composite, None);
+        let called = Called { at, compiled, fingerprint, arguments, context, settings, checkpoint };
+        let checkpoint = context
+            .checkpoint()
+            .map(|checkpoint| Arc::new(CallCheckpoint::new(checkpoint.clone(), called.binding())));
+        let called = Called { checkpoint, ..called };
         // Boxed because the future is large and rarely needed.
-        Box::pin(called.answer(runner, answers.unwrap_or_default(), state)).await
+        Box::pin(called.answer(runner, answers, state)).await
     }
 }
 
@@ -169,23 +168,18 @@ pub(super) fn check_runtime() -> Result<(), Reply> {
     Err(ErrorData::internal_error("internal error", None).into())
 }
 
-// === impl SuspendedRun ===
-
-impl SuspendedRun {
-    /// Adds the client's answers to the state of this run. Returns the state of the call, which the
-    /// next round continues.
-    fn resume(mut self, plan: &Plan, answers: InputResponses) -> Rounds {
-        let answers = answers.into_iter();
-        let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
-        self.run.answer(plan, answers.collect());
-        let Self { round, asked, used, run } = self;
-        Rounds { round, asked, used, run: Some(run), closed: None }
-    }
-}
-
 // === impl Rounds ===
 
 impl Rounds {
+    /// Returns the state of a call that continues a stored run with the client's answers.
+    fn resumed(kept: SuspendedRun, plan: &Plan, answers: InputResponses) -> Self {
+        let SuspendedRun { round, asked, used, mut run } = kept;
+        let answers = answers.into_iter();
+        let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
+        run.answer(plan, answers.collect());
+        Self { round, asked, used, run: Some(run), closed: None }
+    }
+
     /// Adds one round with this number of questions to the totals of the call.
     ///
     /// # Errors
@@ -206,34 +200,35 @@ impl Called<'_> {
     async fn answer<S>(
         &self,
         runner: Runner<S>,
-        answers: InputResponses,
+        answers: Option<InputResponses>,
         state: Option<String>,
     ) -> Reply
     where
         S: ToolService,
     {
         let plan = &self.compiled.plan;
-        let mut rounds = match state {
-            // Without a `requestState`, answers cannot be matched with questions and are ignored.
-            None => Rounds::default(),
-            Some(text) => match self.take(&text).await {
-                Ok(kept) => kept.resume(plan, answers),
-                Err(refused) => return refused,
-            },
+        let begun = match &self.checkpoint {
+            Some(checkpoint) => self.go_on(checkpoint, answers),
+            None => self.resume(answers, state).await,
+        };
+        let mut rounds = match begun {
+            Ok(rounds) => rounds,
+            Err(reply) => return reply,
         };
         loop {
             let scope = self.scope(&rounds);
+            let saving = self.saving(&rounds);
             let called = (self.at, self.arguments.clone(), rounds.run.take());
             let program = runner.program.clone();
             let (runner, scoped) = (runner.clone(), scope.clone());
-            let run_once = runner.run_cancellable(&program, called, self.context, scoped);
+            let run_once = runner.run_cancellable(&program, called, self.context, scoped, saving);
             let mut asks = match run_once.await {
                 Ok(Ended::Asks(asks)) => asks,
                 Ok(Ended::Result { result, .. }) => return result.into(),
                 Err(refusal) => return refusal.into(),
             };
             rounds.used = scope.used();
-            let client = self.context.live_client();
+            let client = self.context.live_client().filter(|_| self.checkpoint.is_none());
             // A live client is asked while its call continues, and counts its questions itself.
             let more = if client.is_some() { 0 } else { asks.question_count() };
             let within = rounds.count(more, self.settings.limits);
@@ -250,6 +245,14 @@ impl Called<'_> {
                 (Ok(()), None) => {
                     let Rounds { round, asked, used, .. } = rounds;
                     let mut kept = SuspendedRun { round, asked, used, run: asks };
+                    if let Some(checkpoint) = &self.checkpoint {
+                        if more > 0 {
+                            return self.suspend(checkpoint, kept).await;
+                        }
+                        // A tool asks only to be called again.
+                        rounds.run = Some(kept.run);
+                        continue;
+                    }
                     match self.put(&mut kept).await {
                         Ok(asks) => return asks,
                         Err(why) => {
@@ -267,6 +270,76 @@ impl Called<'_> {
         }
     }
 
+    /// Loads the run that the client's `requestState` identifies, and adds the client's answers to
+    /// it. Without a `requestState`, returns a new run.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error reply if this call is not allowed to resume the run.
+    async fn resume(
+        &self,
+        answers: Option<InputResponses>,
+        state: Option<String>,
+    ) -> Result<Rounds, Reply> {
+        // Without a `requestState`, answers cannot be matched with questions and are ignored.
+        let Some(text) = state else { return Ok(Rounds::default()) };
+        let kept = self.take(&text).await?;
+        Ok(Rounds::resumed(kept, &self.compiled.plan, answers.unwrap_or_default()))
+    }
+
+    /// Loads the run that the checkpoint of this call contains, and adds the client's answers to
+    /// it. If the checkpoint contains none, returns a new run.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reply if the run does not go on: the open questions if the client has not
+    /// answered them, or an error.
+    fn go_on(
+        &self,
+        checkpoint: &CallCheckpoint,
+        answers: Option<InputResponses>,
+    ) -> Result<Rounds, Reply> {
+        let plan = &self.compiled.plan;
+        match (checkpoint.load(self.compiled), answers) {
+            (None, _) => Ok(Rounds::default()),
+            (Some(Err(why)), _) => Err(failed(why)),
+            // The client has not received the questions of a run that was not suspended, so the
+            // answers belong to earlier questions, and the run has them already.
+            (Some(Ok(kept)), _) if kept.run.was_running() => {
+                Ok(Rounds::resumed(kept, plan, InputResponses::default()))
+            }
+            (Some(Ok(kept)), Some(answers)) => Ok(Rounds::resumed(kept, plan, answers)),
+            (Some(Ok(kept)), None) => Err(self.asks(&kept.run, None)),
+        }
+    }
+
+    /// Returns the value with which the next round stores its states in the checkpoint of the call.
+    /// Returns `None` if the call has none.
+    fn saving(&self, rounds: &Rounds) -> Option<Box<Saving>> {
+        let checkpoint = self.checkpoint.as_ref()?;
+        Some(checkpoint.saving(rounds.round, rounds.asked, rounds.run.is_none()))
+    }
+
+    /// Stores a suspended run in the checkpoint of the call. Returns the reply that sends its open
+    /// questions to the client, or an error reply.
+    async fn suspend(&self, checkpoint: &CallCheckpoint, mut kept: SuspendedRun) -> Reply {
+        match checkpoint.suspend(&kept).await {
+            Ok(()) => {
+                kept.run.hand_over();
+                self.asks(&kept.run, None)
+            }
+            Err(error) => failed(unsaved(&error, false)),
+        }
+    }
+
+    /// Returns the reply that sends the open questions of a run to the client.
+    fn asks(&self, run: &RunState, request_state: Option<String>) -> Reply {
+        let asked = requests(run.questions(&self.compiled.plan));
+        let asked = (!asked.is_empty()).then_some(asked);
+        let asks = InputRequiredResult::new(asked, request_state);
+        ServerResult::InputRequiredResult(asks).into()
+    }
+
     /// Returns the scope of the next round. It contains the time and the other resources that the
     /// run may still use.
     fn scope(&self, rounds: &Rounds) -> Scope {
@@ -279,7 +352,11 @@ impl Called<'_> {
             (Some(why), _) => scope.close(why.clone()),
             // A live client is asked while the run stays in memory. Only for other clients, the
             // store limits the size of the state.
-            (None, Some(room)) if self.context.live_client().is_none() => scope.state_room(room),
+            (None, Some(room))
+                if self.checkpoint.is_none() && self.context.live_client().is_none() =>
+            {
+                scope.state_room(room)
+            }
             (None, _) => scope,
         }
     }
@@ -333,25 +410,18 @@ impl Called<'_> {
         let room = self.settings.store.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
         kept.run.trim_preserved(&mut { share });
-        // Serialization cannot fail: all map keys are strings.
-        let mut bytes = serde_json::to_vec(kept).unwrap_or_default();
-        if room.is_some_and(|room| bytes.len() > room) {
+        let mut json = kept.to_json();
+        if room.is_some_and(|room| json.as_ref().is_some_and(|json| json.len() > room)) {
             kept.run.trim_preserved(&mut 0);
-            bytes = serde_json::to_vec(kept).unwrap_or_default();
+            json = kept.to_json();
         }
-        // A deeply nested result can be serialized but would exceed the parser's depth limit.
-        if serde_json::from_slice::<SuspendedRun>(&bytes).is_err() {
+        let Some(bytes) = json else {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
-        }
+        };
         let (store, binding) = (&self.settings.store, self.binding());
         let caller = self.caller_key();
         match store.put(bytes, binding.as_bytes(), caller.as_deref()).await {
-            Ok(text) => {
-                let asked = requests(kept.run.questions(&self.compiled.plan));
-                let asked = (!asked.is_empty()).then_some(asked);
-                let asks = InputRequiredResult::new(asked, Some(text));
-                Ok(ServerResult::InputRequiredResult(asks).into())
-            }
+            Ok(text) => Ok(self.asks(&kept.run, Some(text))),
             Err(
                 error @ (PutError::TooLarge { .. }
                 | PutError::Full { .. }

@@ -24,6 +24,7 @@ use tower_service::Service;
 use super::{
     answer::{OutputSchema, answer},
     cancelled_runs::CancelledRuns,
+    checkpoints,
     compile::{Compiled, Program, Route},
     input::Checked,
     resolve::Resolved,
@@ -39,10 +40,14 @@ use crate::{
         question::Response,
         questions::{Answered, Questions},
         run::{LONG, Run},
+        saving::{Saving, Unsaved},
         scope::Scope,
         state::{Resume, RunState},
     },
-    message::{Context, ItemKind, Refusal, Request, ToolService, client::Abilities},
+    message::{
+        Context, ItemKind, Refusal, Request, ToolService, checkpoint::CheckpointError,
+        client::Abilities,
+    },
     observe::RunHandle,
 };
 
@@ -148,25 +153,31 @@ where
     S: ToolService,
 {
     /// Runs a composite like [`run`](Self::run). If the returned future is dropped, because the
-    /// call was cancelled, the finally steps for cancelled calls still run, in a separate task.
+    /// call was cancelled, the finally steps for cancelled calls still run, in a separate task. A
+    /// run that is stored with `saving` counts as cancelled only if the cancellation token of
+    /// `context` is cancelled. Otherwise, another process continues it.
     pub(super) fn run_cancellable<'r>(
         self,
         program: &'r Program,
         called: (usize, Option<JsonObject>, Option<Box<RunState>>),
         context: &'r Context,
         scope: Scope,
+        saving: Option<Box<Saving>>,
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let (composite, ..) = called;
         let plan = &program.composites[composite].plan;
         let Some(runs) = self.cancelled_runs.clone().filter(|_| plan.runs_on_cancel()) else {
-            return Either::Left(self.run(program, called, context, scope, None));
+            return Either::Left(self.run(program, called, context, scope, None, saving));
         };
         // The calls of finally steps must not end with the request of the client. All other calls
         // end because their futures are dropped.
+        let cancellation =
+            saving.as_ref().map(|_| context.cancellation().cloned().unwrap_or_default());
         let context = context.without_cancellation();
         let program = self.program.clone();
-        Either::Right(runs.start(plan.grace().unwrap_or_default(), |cancelled| {
-            async move { self.run(&program, called, &context, scope, Some(cancelled)).await }
+        let grace = plan.grace().unwrap_or_default();
+        Either::Right(runs.start(grace, cancellation, |cancelled| {
+            async move { self.run(&program, called, &context, scope, Some(cancelled), saving).await }
                 .boxed()
         }))
     }
@@ -176,7 +187,8 @@ where
     /// run is resumed.
     ///
     /// Dropping the returned future stops all steps. A caller that keeps the future when its call
-    /// is cancelled passes a flag as `cancelled`, and sets the flag at that time.
+    /// is cancelled passes a flag as `cancelled`, and sets the flag at that time. If `saving` is
+    /// set, the run stores its state while it runs.
     ///
     /// Arguments are checked before the future is created, which keeps the future small. `program`
     /// must be the same program that the runner contains.
@@ -187,6 +199,7 @@ where
         context: &'r Context,
         scope: Scope,
         cancelled: Option<Arc<AtomicBool>>,
+        saving: Option<Box<Saving>>,
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let compiled = &program.composites[composite];
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
@@ -213,6 +226,7 @@ where
                     return Ok(Ended::cancelled());
                 }
             }
+            run.set_saving(saving);
             // A run is large, so it is moved only if it must wait.
             if !run.begin_run() {
                 run = match run.handle() {
@@ -225,6 +239,9 @@ where
                         }
                     }
                 };
+            }
+            if let Some(unsaved) = run.unsaved() {
+                return Ok(end_unsaved(unsaved.clone(), run));
             }
             if compiled.plan.grace().is_some() {
                 return Ok(finish(run, compiled, context, &scope, &advertised).await);
@@ -281,6 +298,9 @@ pub(super) fn finish<'r, C: Caller + Send + 'r>(
         if !run.begin_run() {
             run = run.wait_until_end().await;
         }
+        if let Some(unsaved) = run.unsaved() {
+            return end_unsaved(unsaved.clone(), run);
+        }
         if run.is_cancelled() {
             return end_cancelled(run, compiled);
         }
@@ -304,6 +324,21 @@ fn end_cancelled<C: Caller>(run: Run<'_, C>, compiled: &Compiled) -> Ended {
         }
     }
     Ended::cancelled()
+}
+
+/// Returns the outcome of a run that has ended because its state was not stored. Its finally steps
+/// do not run.
+fn end_unsaved<C: Caller>(unsaved: Unsaved, run: Run<'_, C>) -> Ended {
+    let Unsaved { error, is_new } = unsaved;
+    let text = checkpoints::unsaved(&error, is_new);
+    let result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    // The run of another process continues, so observers are not notified of an end.
+    if error != CheckpointError::Lost
+        && let (_, Some(mut watching)) = run.into_parts()
+    {
+        watching.finish(&result, None);
+    }
+    Ended::Result { result, reached: false }
 }
 
 /// Returns the outcome of a run from its final state: the open questions if it has any, and
@@ -373,6 +408,11 @@ where
     fn is_read_only(&self, site: usize) -> bool {
         let available = self.runner.known.derived().available(self.composite);
         available.is_some_and(|available| available.targets[site].is_read_only())
+    }
+
+    fn is_repeatable(&self, site: usize) -> bool {
+        let available = self.runner.known.derived().available(self.composite);
+        available.is_some_and(|available| available.targets[site].is_repeatable())
     }
 
     fn abilities(&self, _: &Context) -> Abilities {
@@ -473,7 +513,7 @@ where
     let active = state.as_ref().map_or(Duration::ZERO, |state| state.active());
     let around = scope.nested(timeout.saturating_sub(active));
     let called = (composite, Some(arguments), state);
-    match runner.run_cancellable(&program, called, &context, around.clone()).await {
+    match runner.run_cancellable(&program, called, &context, around.clone(), None).await {
         // If the run ended because it reached a limit of an outer run, the error names that limit
         // instead of a failure of this composite.
         Ok(Ended::Result { result, reached: true })

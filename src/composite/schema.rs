@@ -348,7 +348,7 @@ fn error_schema() -> Value {
             "kind": {
                 "enum": [
                     "tool", "protocol", "service", "panic", "timeout", "limit", "definition",
-                    "declined", "dismissed",
+                    "declined", "dismissed", "lost",
                 ],
             },
             "message": { "type": "string" },

@@ -66,6 +66,7 @@ pub struct Step {
     pub(crate) on_error: OnError,
     pub(crate) default_results: Option<Value>,
     pub(crate) finally: Option<Finally>,
+    pub(crate) retry_lost: bool,
     pub(crate) allow_flow: Option<String>,
 }
 
@@ -327,6 +328,7 @@ impl Step {
             on_error: OnError::default(),
             default_results: None,
             finally: None,
+            retry_lost: false,
             allow_flow: None,
         }
     }
@@ -419,6 +421,22 @@ impl Step {
     #[must_use]
     pub const fn finally(mut self, finally: Finally) -> Self {
         self.finally = Some(finally);
+        self
+    }
+
+    /// Sets whether the tool of this step is called again if the server stopped while the step ran,
+    /// and another process continues the run. Defaults to `false`.
+    ///
+    /// The call may have had an effect before the server stopped. Therefore, only a tool whose
+    /// annotations declare it as read-only or idempotent is called again by default. Otherwise, the
+    /// step fails with an error of the kind `lost`, and [`on_error`](Self::on_error) applies, but
+    /// without retries. With `retry_lost`, the tool is called again in any case, so that it may be
+    /// called more than once.
+    ///
+    /// Setting `retry_lost` for a step that calls no tool is an error.
+    #[must_use]
+    pub const fn retry_lost(mut self, retry_lost: bool) -> Self {
+        self.retry_lost = retry_lost;
         self
     }
 

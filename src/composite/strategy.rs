@@ -102,6 +102,7 @@ pub struct Target {
     pub(crate) timeout: Duration,
     pub(crate) optional: bool,
     pub(crate) retry: Option<Retry>,
+    pub(crate) retry_lost: bool,
     pub(crate) allow_flow: Option<String>,
 }
 
@@ -360,7 +361,15 @@ impl Target {
     /// JSON.
     pub(crate) const fn of(call: ToolCall) -> Self {
         let timeout = TARGET_TIMEOUT;
-        Self { id: None, call, timeout, optional: false, retry: None, allow_flow: None }
+        Self {
+            id: None,
+            call,
+            timeout,
+            optional: false,
+            retry: None,
+            retry_lost: false,
+            allow_flow: None,
+        }
     }
 
     /// Sets the id under which the result of the composite reports this target. Defaults to the
@@ -395,6 +404,15 @@ impl Target {
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
+        self
+    }
+
+    /// Sets whether the target's tool is called again if the server stopped while the call ran, and
+    /// another process continues the run. Defaults to `false`. See
+    /// [`Step::retry_lost`](super::Step::retry_lost).
+    #[must_use]
+    pub const fn retry_lost(mut self, retry_lost: bool) -> Self {
+        self.retry_lost = retry_lost;
         self
     }
 

@@ -47,6 +47,13 @@ pub(crate) trait Caller: Send {
         false
     }
 
+    /// Returns `true` if the tool at the call site `site` may be called again if it is unknown
+    /// whether it was called: another call with the same arguments has no further effect.
+    fn is_repeatable(&self, site: usize) -> bool {
+        let _ = site;
+        false
+    }
+
     /// Returns the kinds of questions that tools may ask the client. The default implementation
     /// reads them from `context`, the context of the run.
     fn abilities(&self, context: &Context) -> Abilities {

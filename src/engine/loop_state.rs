@@ -1,4 +1,4 @@
-//! The state of a loop in a suspended run.
+//! The state of a loop in a stored run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::{
     record::present,
 };
 
-/// The state of a loop in a suspended run.
+/// The state of a loop in a stored run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoopState {
     pub(super) step: usize,
@@ -39,28 +39,40 @@ impl LoopState {
         element < self.next && matches!(self.iterations.get(element), Some(None))
     }
 
+    /// Returns the loop elements that have started but not ended.
+    pub(super) fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.next).filter(|&element| self.is_running(element))
+    }
+
     /// Returns `true` if this loop state is consistent with the plan of the run. `waiting` is the
-    /// number of loop elements with pending questions. Used to reject invalid stored states.
-    pub(super) fn fits(&self, plan: &Plan, waiting: usize) -> bool {
+    /// number of loop elements with pending questions. `was_running` is `true` if the state was
+    /// stored while the run was running. Used to reject invalid stored states.
+    pub(super) fn fits(&self, plan: &Plan, waiting: usize, was_running: bool) -> bool {
         let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
         let count = self.iterations.len();
         let is_loop = each.is_some_and(|each| {
             let is_whole = match each.as_repeat() {
-                // Only the last iteration can wait, and only if it has begun.
+                // Only the last iteration can be left. In a suspended run, it has begun.
                 Some(_) => {
                     let mut earlier = self.iterations.iter().rev().skip(1);
-                    self.items.is_empty() && self.next == count && earlier.all(Option::is_some)
+                    self.items.is_empty()
+                        && (self.next == count || was_running && self.next + 1 == count)
+                        && earlier.all(Option::is_some)
                 }
                 None => self.items.len() == count,
             };
             is_whole && each.reject(count).is_none()
         });
+        if !is_loop || self.next > count || self.iterations[self.next..].iter().any(Option::is_some)
+        {
+            return false;
+        }
+        let open = self.running().count();
+        if was_running {
+            return self.iterations.iter().any(Option::is_none) && waiting <= open;
+        }
         // While a run is suspended, each running element of a loop waits for answers, and a loop
         // has at least one such element.
-        let open = (0..count).filter(|&element| self.is_running(element)).count();
-        is_loop
-            && self.next <= count
-            && self.iterations[self.next..].iter().all(Option::is_none)
-            && (open, open > 0) == (waiting, true)
+        (open, open > 0) == (waiting, true)
     }
 }

@@ -16,11 +16,13 @@
 //!   `observation`.
 //! - The state of a run: `question` (one question to the user), `form` (computed forms),
 //!   `loop_state`, `state`, `settling` (the outcome before the finally steps), `retention` (which
-//!   outcomes are stored), `suspension` (the size of a suspended run's state), `expression_data`
+//!   outcomes are stored), `suspension` (the size of a suspended run's state), `takeover` (the
+//!   calls of a run whose process has stopped), `expression_data`
 //!   (the data for expressions) and `questions` (all questions and answers).
 //! - The execution of a run: `attempts` (one call with its retries), `running_loop`, `scheduler` (a
 //!   run as a state machine without I/O), `predicted_stop` (whether an answer ends a run),
-//!   `caller`, `branches`, `progress` and `run` (the driver of the scheduler on Tokio).
+//!   `caller`, `branches`, `progress`, `saving` (storing the state of a run while it runs) and
+//!   `run` (the driver of the scheduler on Tokio).
 //! - Before and after a run: `preview` lists the tool calls of a plan without making them, and
 //!   `output` builds the answer.
 //!
@@ -55,6 +57,7 @@ mod record;
 mod retention;
 pub(crate) mod run;
 mod running_loop;
+pub(crate) mod saving;
 mod scheduler;
 pub(crate) mod scope;
 mod serde_defaults;
@@ -63,5 +66,6 @@ pub(crate) mod state;
 pub(crate) mod step_output;
 mod step_set;
 mod suspension;
+mod takeover;
 #[cfg(test)]
 mod tests;

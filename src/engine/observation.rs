@@ -160,10 +160,21 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
+    /// Returns the ID by which observers know the run.
+    pub(super) const fn id(&self) -> u64 {
+        self.observed.run.0
+    }
+
+    /// Records that the run has started before, so that [`begin`](Self::begin) reports it as
+    /// resumed.
+    pub(super) const fn resume(&mut self) {
+        self.phase = Phase::Before { was_put_away: true };
+    }
+
     /// Adds a branch that started before the run was suspended and that still waits for the user's
     /// answers. Called when the run resumes.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
-        self.phase = Phase::Before { was_put_away: true };
+        self.resume();
         let (step, element) = self.element(id);
         self.push(self.place(step, element), started_ms, attempts);
     }

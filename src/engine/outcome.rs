@@ -100,6 +100,8 @@ pub(crate) enum ErrorKind {
     Declined,
     /// The user dismissed the question of the step, or the user could not be asked.
     Dismissed,
+    /// The process that ran the step stopped, so that the outcome of the step is unknown.
+    Lost,
 }
 
 // === impl Outcome ===
@@ -237,6 +239,7 @@ impl ErrorKind {
             Self::Definition => "definition",
             Self::Declined => "declined",
             Self::Dismissed => "dismissed",
+            Self::Lost => "lost",
         }
     }
 }

@@ -83,6 +83,8 @@ pub(crate) struct Step {
     /// The settings of a step that runs after the outcome of the run is decided. `None` for all
     /// other steps.
     pub(crate) finally: Option<Finally>,
+    /// Whether the tool is called again if the process stopped while the step ran.
+    pub(crate) retry_lost: bool,
     /// The default output of the step, used if the step is skipped or fails.
     pub(crate) default_results: Option<Value>,
 }

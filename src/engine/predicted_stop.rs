@@ -44,6 +44,7 @@ impl RunState {
             tools_may_ask: true,
             seed: 0,
             asking: Some(Box::new(asking)),
+            repeatable: Vec::new(),
         };
         let mut scheduler = Scheduler::new(plan, state, settings, NoEffects);
         loop {

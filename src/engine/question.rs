@@ -22,7 +22,8 @@ pub(crate) struct Question {
 pub(crate) type Responses = BTreeMap<String, Response>;
 
 /// The response to a question.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
     /// The result with which the client answered the question. It has not been validated yet.
     Answer(Value),

@@ -3,6 +3,7 @@
 
 mod calling;
 mod effects;
+mod saving;
 
 use std::{
     future::poll_fn,
@@ -33,6 +34,7 @@ use super::{
     observation::Observation,
     plan::Plan,
     progress::RunProgress,
+    saving::{Saved, Saving},
     scheduler::{Asking, Command, Pause, Scheduler, Settings},
     scope::Scope,
     state::RunState,
@@ -64,6 +66,8 @@ pub(crate) struct Run<'p, C> {
     cancelled: Option<Arc<AtomicBool>>,
     /// If `true`, the run has already cancelled its steps because the client's call was cancelled.
     has_cancelled: bool,
+    /// Stores the state of the run while it runs. `None` if the run is not stored.
+    saving: Option<Box<Saving>>,
 }
 
 /// An event that the run waits for.
@@ -75,6 +79,8 @@ enum Next {
     Due(Instant),
     /// The client's call that started the run was cancelled.
     Cancelled,
+    /// The state of the run was stored, or storing it has failed.
+    Saved(Saved),
 }
 
 // === impl Run ===
@@ -130,7 +136,8 @@ impl<'p, C: Caller> Run<'p, C> {
             progress: progress(plan, context, scope, &state),
             watching,
         };
-        let settings = settings(plan, context, scope, &caller, begun, now);
+        let was_running = state.was_running();
+        let settings = settings(plan, context, scope, &caller, was_running, begun, now);
         Self {
             scheduler: Scheduler::new(plan, state, settings, effects),
             context,
@@ -142,6 +149,7 @@ impl<'p, C: Caller> Run<'p, C> {
             pause: Pause::Yield,
             cancelled: None,
             has_cancelled: false,
+            saving: None,
         }
     }
 
@@ -202,13 +210,24 @@ impl<'p, C: Caller> Run<'p, C> {
             if let Some(watching) = &mut self.scheduler.effects.watching {
                 watching.begin(self.scheduler.state.input.as_object());
             }
-            while let Some(command) = self.scheduler.resume(self.now) {
-                self.execute(command);
+            if self.saving.is_some() {
+                self.save();
+            } else {
+                self.resume();
+                self.advance();
             }
-            self.note_limit();
-            self.advance();
             self.has_ended()
         })
+    }
+
+    /// Processes the answers with which the run resumes, and the calls that were running when its
+    /// process stopped.
+    #[inline]
+    fn resume(&mut self) {
+        while let Some(command) = self.scheduler.resume(self.now) {
+            self.execute(command);
+        }
+        self.note_limit();
     }
 
     /// Runs until all steps have finished, or until only questions to the user are pending. In the
@@ -240,7 +259,7 @@ impl<'p, C: Caller> Run<'p, C> {
     /// finally steps. `scope` is the [scope of these steps](Scope::of_finals). `context` is their
     /// request context, or `None` to keep the context of the run.
     pub(crate) fn into_finals(self, scope: &'p Scope, context: Option<&'p Context>) -> Self {
-        let Self { mut branch_parts, caller, begun, scheduler, cancelled, .. } = self;
+        let Self { mut branch_parts, caller, begun, scheduler, cancelled, saving, .. } = self;
         if let Some(context) = context {
             branch_parts = context.branch_parts();
         }
@@ -248,7 +267,7 @@ impl<'p, C: Caller> Run<'p, C> {
         let Scheduler { plan, mut state, effects, .. } = scheduler;
         state.settle();
         let now = Instant::now().saturating_duration_since(begun);
-        let settings = settings(plan, context, scope, &caller, begun, now);
+        let settings = settings(plan, context, scope, &caller, false, begun, now);
         let mut watching = effects.watching;
         if let Some(watching) = &mut watching {
             watching.continue_run();
@@ -272,9 +291,13 @@ impl<'p, C: Caller> Run<'p, C> {
             pause,
             cancelled,
             has_cancelled,
+            saving: None,
         };
         if finals.must_cancel() {
+            // A cancelled run is not continued by another process.
             finals.cancel();
+        } else {
+            finals.set_saving(saving);
         }
         finals
     }
@@ -306,6 +329,9 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Executes the commands of the scheduler until the run pauses.
     fn advance(&mut self) {
         loop {
+            if self.must_save() {
+                return self.save();
+            }
             match self.scheduler.next(self.now) {
                 // Most commands are calls. They are large, so this avoids another move of the
                 // command.
@@ -389,7 +415,19 @@ impl<'p, C: Caller> Run<'p, C> {
                 let next = poll_fn(|cx| self.poll_next(timer.as_mut(), cx)).await;
                 self.read_clock();
                 match next {
-                    Next::Finished(id, end) => self.handle_returned(id, end),
+                    Next::Finished(id, end) => {
+                        self.handle_returned(id, end);
+                        if self.saving.is_some() {
+                            // The outcomes of all branches that have ended are stored together.
+                            self.collect().await;
+                        }
+                    }
+                    Next::Saved(saved) => {
+                        self.handle_saved(saved);
+                        if self.has_ended() {
+                            return;
+                        }
+                    }
                     Next::Due(due) if due == self.scope.deadline => {
                         let ended = self.scheduler.end(self.now);
                         self.execute(ended);
@@ -404,7 +442,9 @@ impl<'p, C: Caller> Run<'p, C> {
                     }
                 }
             }
-            self.advance();
+            if !self.is_saving() {
+                self.advance();
+            }
         }
     }
 
@@ -442,6 +482,11 @@ impl<'p, C: Caller> Run<'p, C> {
     ) -> Poll<Next> {
         if self.must_cancel() {
             return Poll::Ready(Next::Cancelled);
+        }
+        if let Some(saving) = &mut self.saving
+            && let Poll::Ready(saved) = saving.poll(cx)
+        {
+            return Poll::Ready(Next::Saved(saved));
         }
         if self.scheduler.effects.branches.is_interrupted() {
             let due = self.due();
@@ -504,13 +549,14 @@ fn progress(
 }
 
 /// Returns the scheduler settings of a run that started at `begun`. `now` is the duration since
-/// then.
+/// then. `was_running` is `true` if the run continues after its process has stopped.
 #[inline]
 fn settings<'p>(
     plan: &Plan,
     context: &Context,
     scope: &'p Scope,
     caller: &impl Caller,
+    was_running: bool,
     begun: Instant,
     now: Duration,
 ) -> Settings<'p> {
@@ -526,6 +572,7 @@ fn settings<'p>(
             read_only: sites.filter(|&site| caller.is_read_only(site)).collect(),
         })
     };
+    let repeatable = if was_running { repeatable(plan, caller) } else { Vec::new() };
     let may_ask = !plan.questions.is_empty() || !caller.asking().is_empty();
     Settings {
         deadline: scope.deadline.saturating_duration_since(begun),
@@ -533,5 +580,13 @@ fn settings<'p>(
         tools_may_ask: !abilities.is_nothing(),
         seed: if plan.has_retries { fastrand::u64(..) } else { 0 },
         asking: may_ask.then(asking),
+        repeatable,
     }
+}
+
+/// Returns the indexes of the call sites whose tools may be called again if it is unknown whether
+/// they were called.
+fn repeatable(plan: &Plan, caller: &impl Caller) -> Vec<usize> {
+    let sites = plan.sites().map(|site| site.site);
+    sites.filter(|&site| caller.is_repeatable(site)).collect()
 }

@@ -52,19 +52,25 @@ impl<'p> Loop<'p> {
         Self { step, definition, iterations, next, running, attempts, since, items, paused_until }
     }
 
-    /// Creates the loop of a run that resumes after a suspension. `asked` is the number of loop
-    /// elements that wait for the user to answer.
-    pub(super) fn resumed(state: LoopState, definition: &'p LoopPlan, asked: usize) -> Self {
+    /// Creates the loop of a run that resumes from a stored state.
+    pub(super) fn resumed(state: LoopState, definition: &'p LoopPlan) -> Self {
+        let running = state.running().count();
         let LoopState { step, items, iterations, next, attempts, started_ms } = state;
-        let (since, running, paused_until) = (Duration::from_millis(started_ms), asked, None);
+        let (since, paused_until) = (Duration::from_millis(started_ms), None);
         Self { step, definition, items, iterations, next, running, attempts, since, paused_until }
     }
 
-    /// Converts the loop to the state that is stored while the run is suspended. At that time, all
-    /// running elements wait for the user to answer.
-    pub(super) fn into_state(self) -> LoopState {
+    /// Returns the state of the loop for storing the run.
+    pub(super) fn to_state(&self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
-        LoopState { step, items, iterations, next, attempts, started_ms: milliseconds(since) }
+        LoopState {
+            step: *step,
+            items: items.clone(),
+            iterations: iterations.clone(),
+            next: *next,
+            attempts: *attempts,
+            started_ms: milliseconds(*since),
+        }
     }
 
     /// Returns the number of elements, including those that have not started.

@@ -14,6 +14,7 @@ mod effects;
 mod ending;
 mod loops;
 mod questions;
+mod takeover;
 
 use std::{mem, time::Duration};
 
@@ -25,6 +26,7 @@ pub(super) use self::{
     calls::Attempt,
     command::{Command, MadeOutput, NewCall, Pause},
     effects::Effects,
+    takeover::Progress,
 };
 pub(super) use super::running_loop::Loop;
 use super::{
@@ -35,6 +37,7 @@ use super::{
         Action, Arguments, CallSite, Elicitation, LoopPlan, OnRefusal, Plan, StepSet, Stop, Switch,
     },
     state::RunState,
+    takeover::Takeover,
 };
 use crate::expr::{Condition, Expression};
 
@@ -75,6 +78,9 @@ pub(super) struct Scheduler<'p, E> {
     /// The call that waits for the driver's permit. `None` if no permit was requested. Boxed
     /// because most runs have no limits that require permits.
     requested: Option<Box<Start<'p>>>,
+    /// The calls that may have started before the previous process of the run stopped. `None` if
+    /// the run did not start from such a state.
+    takeover: Option<Box<Takeover>>,
     /// The earliest deadline that was set since the last call of
     /// [`take_soonest`](Self::take_soonest). `None` if none was set.
     soonest: Option<Duration>,
@@ -101,6 +107,9 @@ pub(super) struct Settings<'p> {
     pub(super) seed: u64,
     /// The settings for questions to the user. `None` if no step of the plan asks questions.
     pub(super) asking: Option<Box<Asking<'p>>>,
+    /// The indexes of the call sites whose tools may be called again after the process has stopped.
+    /// Empty if the run does not continue the run of another process.
+    pub(super) repeatable: Vec<usize>,
 }
 
 /// The settings for the questions that the steps of a run ask the user.
@@ -157,6 +166,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             true => StepSet::first(plan.steps().len()),
         };
         let waiting = steps.without(finished).without(running);
+        let takeover = Takeover::new(plan, &mut state, waiting, settings.repeatable);
         // Questions of steps come first, because their answers may end the run before a tool is
         // called again.
         state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
@@ -168,7 +178,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             deadline: settings.deadline,
             is_limited: settings.is_limited,
             asking: settings.asking,
-            is_resuming: !state.asked.is_empty(),
+            is_resuming: !state.asked.is_empty()
+                || takeover.as_ref().is_some_and(Takeover::has_left),
             state,
             effects,
             waiting,
@@ -179,6 +190,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             advancing: StepSet::default(),
             retrying: 0,
             requested: None,
+            takeover: takeover.map(Box::new),
             soonest: None,
             evaluations: EVALUATIONS,
         }
@@ -294,6 +306,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.waiting.remove(step);
         self.running.insert(step);
         let begun = match self.decide(step) {
+            Ok(Begin::Start(Start::Call(step, site)))
+                if self.is_lost(BranchId { step, element: 0 }, site) =>
+            {
+                self.effects.begin_step(step);
+                self.lose_call(BranchId { step, element: 0 }, site, now, now, 1);
+                Ok(())
+            }
             Ok(Begin::Start(start)) => match self.check_questions(step, &start) {
                 Ok(()) => return self.request(start, now),
                 Err(error) => Err(error),

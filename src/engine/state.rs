@@ -71,9 +71,13 @@ pub(crate) struct RunState {
     /// The pending questions, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<PendingQuestion>,
-    /// The unfinished loops of a suspended run. Empty while the run is active.
+    /// The unfinished loops of a stored run. Empty while the run is active.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
+    /// The steps whose calls were running when this state was stored, without loops. `None` if the
+    /// run was suspended then, so that none of its calls was running.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) running: Option<Vec<usize>>,
     /// The duration for which the run was active, in milliseconds. Excludes the time for which it
     /// waited for the user.
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -125,7 +129,7 @@ pub(crate) struct PendingQuestion {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) resume: Option<Resume>,
     /// The client's responses that have arrived so far, indexed by the keys of the questions.
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "Responses::is_empty", default)]
     pub(super) responses: Responses,
     /// Whether the responses have not been processed since the run was resumed.
     #[serde(skip)]
@@ -164,11 +168,13 @@ impl RunState {
         let Some(finished) = set(&self.finished, steps) else { return false };
         let loops: Vec<_> = self.loops.iter().map(|each| each.step).collect();
         let Some(loops) = set(&loops, steps) else { return false };
+        let running = self.running.as_deref().unwrap_or_default();
+        let Some(running) = set(running, steps) else { return false };
         let mut asked: Vec<_> = self.asked.iter().map(|asked| asked.id).collect();
         asked.sort_unstable();
         asked.dedup();
         let waiting = |step: usize| self.asked.iter().filter(|asked| asked.id.step == step).count();
-        let mut began = self.asked.iter().map(|asked| asked.id.step).chain(loops);
+        let began = self.asked.iter().map(|asked| asked.id.step).chain(loops).chain(running);
         self.outcomes.len() == steps
             && self.preserved.fits(steps)
             && (0..steps).all(|step| self.outcomes[step].is_some() == finished.contains(step))
@@ -178,7 +184,7 @@ impl RunState {
                 .all(|step| finished.contains(step))
             && asked.len() == self.asked.len()
             && self.asked.iter().all(|asked| asked.fits(plan, &self.loops))
-            && self.loops.iter().all(|each| each.fits(plan, waiting(each.step)))
+            && self.loops.iter().all(|each| each.fits(plan, waiting(each.step), self.was_running()))
             && { began }
                 .all(|step| !finished.contains(step) && plan.needs(step).is_subset(finished))
             && self.fits_phase(plan, finished)
@@ -203,6 +209,17 @@ impl RunState {
                     && !loops.any(|step| plan.is_final(step))
             }
         }
+    }
+
+    /// Returns `true` if the state was stored while the run was running, so that its steps may have
+    /// continued after that.
+    pub(crate) const fn was_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Returns `true` if the run waits for answers.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        !self.asked.is_empty()
     }
 
     /// Marks this run and its suspended nested runs as stored elsewhere. Dropping this state then
@@ -294,6 +311,9 @@ impl RunState {
             scope.place.as_ref(),
             begun,
         )?;
+        if self.was_running() {
+            watching.resume();
+        }
         for each in &self.loops {
             watching.resume_loop(each.step, each.started_ms, each.attempts);
         }

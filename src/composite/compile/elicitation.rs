@@ -21,6 +21,7 @@ pub(super) fn compile(
     at: &mut DefinitionPath<'_>,
 ) -> plan::Elicitation {
     check_delays(step, at);
+    at.meaningless("retry_lost", step.retry_lost, "type = \"elicitation\"");
     at.not_blank("message", &ask.message);
     let message = at.expression("message", &ask.message.as_str().into(), names);
     let form = Form::parse(&ask.schema, names).map_err(|mistakes| {

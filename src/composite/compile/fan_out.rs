@@ -142,6 +142,7 @@ fn step(
         retry: target.retry.map(|retry| self::retry(retry, at)),
         on_failure: OnFailure::Continue,
         finally: None,
+        retry_lost: target.retry_lost,
         default_results: None,
     }
 }

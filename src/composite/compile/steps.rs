@@ -231,6 +231,7 @@ impl<'c> Steps<'c> {
             retry,
             on_failure,
             finally: finals::compile(step, at),
+            retry_lost: step.retry_lost,
             default_results: step.default_results.clone(),
         };
         if step.default_results.as_ref().is_some_and(looks_evaluated) {
@@ -339,11 +340,12 @@ struct CallPlace {
     certain: bool,
 }
 
-/// Adds an error if a step that calls no tool sets `timeout` or `on_error = "retry"`, because these
-/// settings would have no effect. `with` is the setting that determines the type of the step, for
-/// example `type = "stop"`.
+/// Adds an error if a step that calls no tool sets `timeout`, `retry_lost` or `on_error = "retry"`,
+/// because these settings would have no effect. `with` is the setting that determines the type of
+/// the step, for example `type = "stop"`.
 fn check_uncalled(step: &Step, with: &str, at: &mut DefinitionPath<'_>) {
     at.meaningless("timeout", step.timeout.is_some(), with);
+    at.meaningless("retry_lost", step.retry_lost, with);
     if matches!(step.on_error, OnError::Retry(_)) {
         let (key, with) = ("on_error = \"retry\"", with.to_owned());
         at.push(["on_error"], Kind::Meaningless { key, with });

@@ -104,7 +104,7 @@ fn property(tool: &mut CompositeTool) -> &mut OutputProperty {
     &mut output(tool).properties[0].1
 }
 
-const FAN_OUT: [Change<CompositeTool>; 31] = [
+const FAN_OUT: [Change<CompositeTool>; 32] = [
     ("name", |tool| tool.name = "other".into()),
     ("input_schema", |tool| tool.input_schema = Some(JsonObject::new())),
     ("timeout", |tool| tool.timeout = SECOND),
@@ -138,9 +138,10 @@ const FAN_OUT: [Change<CompositeTool>; 31] = [
     ("target id", |tool| target(tool).id = Some("other".into())),
     ("target timeout", |tool| target(tool).timeout = SECOND),
     ("target optional", |tool| target(tool).optional = true),
+    ("target retry_lost", |tool| target(tool).retry_lost = true),
 ];
 
-const WORKFLOW: [Change<CompositeTool>; 70] = [
+const WORKFLOW: [Change<CompositeTool>; 71] = [
     ("report", |tool| of_workflow(tool).report = false),
     ("max_parallel", |tool| of_workflow(tool).max_parallel = 1),
     ("no steps", |tool| of_workflow(tool).steps = Vec::new()),
@@ -190,6 +191,7 @@ const WORKFLOW: [Change<CompositeTool>; 70] = [
     ("first_success", |tool| each(tool).first_success = true),
     ("finally", |tool| step(tool).finally = Some(Finally::new())),
     ("grace", |tool| step(tool).finally = Some(Finally::new().grace(SECOND))),
+    ("retry_lost", |tool| step(tool).retry_lost = true),
     ("repeat", |tool| add(tool, repeat())),
     ("repeat call", |tool| add(tool, Repeat::new("other", "last.ok"))),
     ("until", |tool| add(tool, Repeat::new("tool", "last.no"))),

@@ -89,6 +89,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scheduler.plan.is_direct(call.id.step)
             && !call.is_resumed()
             && effects.watching.is_none()
+            && self.saving.is_none()
             && effects.branches.polls_here(&call.site.hint)
             && !self.caller.is_nested(call.site.site)
     }

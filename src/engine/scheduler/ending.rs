@@ -122,7 +122,7 @@ impl<E: Effects> Scheduler<'_, E> {
         let state = &mut self.state;
         state.asked.sort_unstable_by_key(|asked| asked.id);
         state.active_ms = milliseconds(now);
-        state.loops = self.loops.drain(..).map(Loop::into_state).collect();
+        state.loops = self.loops.drain(..).map(|each| each.to_state()).collect();
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
@@ -151,7 +151,7 @@ impl<E: Effects> Scheduler<'_, E> {
 
     /// Ends the run immediately. Running steps end with the status `status`, and waiting steps are
     /// skipped.
-    fn stop(&mut self, status: Status, now: Duration) {
+    pub(super) fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
         if is_complete && matches!(self.plan.answer, RunOutput::Outcomes) {

@@ -64,6 +64,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         let id = BranchId { step, element };
         self.effects.begin_element(id);
         let site = &self.loops[place].definition.call;
+        if self.is_lost(id, site) {
+            self.lose_call(id, site, now, now, 1);
+            return Command::Continue;
+        }
         match self.element_arguments(place, element) {
             Ok(arguments) => Command::Call(NewCall { id, site, resumed: None }, arguments),
             Err(error) => {

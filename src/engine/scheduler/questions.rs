@@ -38,8 +38,12 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         for state in mem::take(&mut self.state.loops) {
             let step = state.step;
             let Action::Loop(each) = &self.plan.steps()[step].action else { continue };
-            let asked = self.state.asked.iter().filter(|asked| asked.id.step == step).count();
-            self.add_loop(Loop::resumed(state, each, asked));
+            self.add_loop(Loop::resumed(state, each));
+            // In a run whose process has stopped, the loop may have no running element.
+            self.advancing.insert(step);
+        }
+        if let Some(command) = self.take_over_next(now) {
+            return Some(command);
         }
         // A command can withdraw further questions.
         while let Some(place) = self.state.asked.iter().position(|asked| asked.is_resuming) {
@@ -183,6 +187,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         };
         let (id, attempts, begun) = (asked.id, asked.attempts, asked.begun());
         let site = self.chosen_site(id, asked.site)?;
+        if self.is_lost(id, site) {
+            self.lose_call(id, site, begun, now, attempts);
+            return None;
+        }
         let arguments = match self.place_of_loop(id.step) {
             Some(place) => self.element_arguments(place, id.element),
             None => self.arguments(site),

@@ -174,6 +174,7 @@ fn parse_step(step: &Value, ids: &[&str], sites: &mut usize) -> Step {
             grace: seconds(&finally["grace"]).unwrap_or(Duration::from_secs(30)),
             on_cancel: finally["on_cancel"] == true,
         }),
+        retry_lost: step["retry_lost"] == true,
         default_results: step.get("default_results").cloned(),
     }
 }

@@ -232,6 +232,7 @@ fn settings(seed: u64) -> Settings<'static> {
             steps: StepSet::default(),
             read_only: Vec::new(),
         })),
+        repeatable: Vec::new(),
     }
 }
 

@@ -1,0 +1,150 @@
+//! Storing the state of a running run, and continuing a run whose process has stopped.
+
+use std::time::Duration;
+
+use super::{Command, Effects, Loop, NewCall, Scheduler};
+use crate::engine::{
+    branches::BranchId,
+    milliseconds::milliseconds,
+    outcome::{ErrorKind, Outcome, Status, StepError},
+    plan::CallSite,
+    scope::Spent,
+    state::RunState,
+};
+
+/// The numbers of finished steps, of ended loop elements, and of calls that wait for answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct Progress {
+    finished: usize,
+    ended: usize,
+    asked: usize,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Returns `true` if a run with this progress must be stored again. `saved` is the progress
+    /// when it was stored last.
+    pub(in crate::engine) fn is_beyond(self, saved: Self) -> bool {
+        (self.finished, self.ended) != (saved.finished, saved.ended) || self.asked > saved.asked
+    }
+}
+
+// === impl Scheduler ===
+
+impl<'p, E: Effects> Scheduler<'p, E> {
+    /// Keeps the input of the run after the last step has read it, because a step may be called
+    /// again by another process.
+    pub(in crate::engine) const fn keep_arguments(&mut self) {
+        self.keeps_arguments = true;
+    }
+
+    /// Returns the progress of the run.
+    pub(in crate::engine) fn progress(&self) -> Progress {
+        let ended: usize = self.loops.iter().map(|each| each.ended().count()).sum();
+        let resuming = self.state.loops.iter().map(|each| each.iterations.iter().flatten().count());
+        Progress {
+            finished: self.state.finished.len(),
+            ended: ended + resuming.sum::<usize>(),
+            asked: self.state.asked.iter().filter(|asked| asked.is_call()).count(),
+        }
+    }
+
+    /// Returns `true` if the state of the run must be stored before the next command, provided that
+    /// the run has made progress: the next command may start a call, or waits for one. A run that
+    /// is about to end is not stored.
+    pub(in crate::engine) fn must_store(&mut self, now: Duration) -> bool {
+        if self.is_over() || self.has_ended() || now >= self.deadline {
+            return false;
+        }
+        if self.next_loop().is_some() {
+            return true;
+        }
+        match self.next_ready() {
+            Some(step) => !self.plan.without_calls.contains(step),
+            None => !self.calls.is_empty() || self.loops.iter().any(Loop::is_paused),
+        }
+    }
+
+    /// Calls `store` with the state of the run, in the form in which another process can continue
+    /// it. `spent` is the resource usage of the run, and `watched` its ID for observers.
+    pub(in crate::engine) fn with_stored_state<R>(
+        &mut self,
+        spent: Option<Box<Spent>>,
+        watched: Option<u64>,
+        now: Duration,
+        store: impl FnOnce(&RunState) -> R,
+    ) -> R {
+        let loops = self.state.loops.len();
+        let state = &mut *self.state;
+        state.loops.extend(self.loops.iter().map(Loop::to_state));
+        let waits = |step: usize| state.asked.iter().any(|asked| asked.id.step == step);
+        let is_loop = |step: usize| state.loops.iter().any(|each| each.step == step);
+        let running = self.running.filter(|&step| !waits(step) && !is_loop(step));
+        state.running = Some(running.collect());
+        state.active_ms = milliseconds(now);
+        (state.spent, state.watched) = (spent, watched.or(state.watched));
+        let stored = store(state);
+        state.loops.truncate(loops);
+        (state.running, state.spent) = (None, None);
+        stored
+    }
+
+    /// Ends the run because its state cannot be stored. Cancels all running steps.
+    pub(in crate::engine) fn abandon(&mut self, now: Duration) -> Command<'p> {
+        self.stop(Status::Cancelled, now);
+        Command::Pause(super::Pause::Ended)
+    }
+
+    /// Processes the next loop element that was running when the previous process stopped. Returns
+    /// the command that calls its tool again, or `None` if no such element is left.
+    pub(super) fn take_over_next(&mut self, now: Duration) -> Option<Command<'p>> {
+        while let Some(id) = self.takeover.as_mut().and_then(|takeover| takeover.left.pop()) {
+            // The loop has ended if another of its elements has failed.
+            let Some(place) = self.place_of_loop(id.step) else { continue };
+            let site = &self.loops[place].definition.call;
+            if self.is_lost(id, site) {
+                self.lose_call(id, site, now, now, 1);
+                continue;
+            }
+            self.effects.begin_element(id);
+            match self.element_arguments(place, id.element) {
+                Ok(arguments) => {
+                    return Some(Command::Call(NewCall { id, site, resumed: None }, arguments));
+                }
+                Err(error) => self.fail_call(id, site, error, now),
+            }
+        }
+        None
+    }
+
+    /// Returns `true` if this call may have started before the previous process stopped, and its
+    /// tool may not be called again.
+    pub(super) fn is_lost(&self, id: BranchId, site: &CallSite) -> bool {
+        let Some(takeover) = &self.takeover else { return false };
+        let step = &self.plan.steps()[id.step];
+        takeover.steps.contains(id.step)
+            && step.action.as_loop().is_none_or(|each| takeover.has_element(id, each))
+            && !step.retry_lost
+            && !takeover.repeatable.contains(&site.site)
+    }
+
+    /// Ends a call whose outcome is unknown, because the previous process stopped. `begun` is its
+    /// start, and `attempts` the number of its attempts.
+    pub(super) fn lose_call(
+        &mut self,
+        id: BranchId,
+        site: &CallSite,
+        begun: Duration,
+        now: Duration,
+        attempts: u32,
+    ) {
+        let step = &self.plan.steps()[id.step].id;
+        let why = format!(
+            "the server stopped while `{step}` ran, so the call may have had an effect; set \
+             `retry_lost = true` if the tool may be called again"
+        );
+        let outcome = Outcome::answered(begun, now, Err(StepError::new(ErrorKind::Lost, why)));
+        self.end_branch(id, site, Outcome { attempts, ..outcome }, now);
+    }
+}

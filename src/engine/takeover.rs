@@ -1,0 +1,86 @@
+//! The calls of a run whose process has stopped.
+
+use super::{
+    branches::BranchId,
+    loop_state::LoopState,
+    plan::{LoopPlan, Plan, StepSet},
+    state::RunState,
+};
+
+/// The calls that may have started before the previous process of a run stopped.
+pub(super) struct Takeover {
+    /// The steps that may have started a call.
+    pub(super) steps: StepSet,
+    /// The step of each loop that has started, with the number of its elements that may have
+    /// started a call.
+    started: Vec<(usize, usize)>,
+    /// The loop elements that were running and must be processed first. The last one comes first.
+    pub(super) left: Vec<BranchId>,
+    /// The indexes of the call sites whose tools may be called again.
+    pub(super) repeatable: Vec<usize>,
+}
+
+// === impl Takeover ===
+
+impl Takeover {
+    /// Takes the running steps out of a stored state, and returns the calls that may have started.
+    /// Returns `None` if the run was suspended when its state was stored. `waiting` contains the
+    /// steps that have not finished in this state, without those that wait for answers and without
+    /// loops that have started. `repeatable` contains the call sites whose tools may be called
+    /// again.
+    pub(super) fn new(
+        plan: &Plan,
+        state: &mut RunState,
+        waiting: StepSet,
+        repeatable: Vec<usize>,
+    ) -> Option<Self> {
+        let running: StepSet = state.running.take()?.into_iter().collect();
+        let asked = state.asked.iter().map(|asked| asked.id.step);
+        let loops = state.loops.iter().map(|each| each.step);
+        let started = running.union(asked.chain(loops).collect());
+        let finished = state.finished.iter().copied().collect();
+        // A call starts only if the outcomes of all calls before it are stored. Since then, only
+        // the first steps of the plan that were ready can have started, up to the concurrency
+        // limit.
+        let free = plan.concurrency.saturating_sub(started.without(plan.without_calls).len());
+        let ready = waiting.without(running).without(plan.without_calls);
+        let ready = ready.filter(|&step| plan.needs(step).is_subset(finished)).take(free);
+        let waits = |id: BranchId| state.asked.iter().any(|asked| asked.id == id);
+        let left = |each: &LoopState| {
+            let step = each.step;
+            each.running().map(move |element| BranchId { step, element }).collect::<Vec<_>>()
+        };
+        let left = state.loops.iter().flat_map(left).filter(|&id| !waits(id));
+        let mut left: Vec<_> = left.collect();
+        left.sort_unstable_by(|one, other| other.cmp(one));
+        Some(Self {
+            steps: started.union(ready.collect()),
+            started: state
+                .loops
+                .iter()
+                .map(|each| (each.step, started_elements(plan, each)))
+                .collect(),
+            left,
+            repeatable,
+        })
+    }
+
+    /// Returns `true` if there are loop elements that must be processed first.
+    pub(super) const fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Returns `true` if this element of a loop may have started.
+    pub(super) fn has_element(&self, id: BranchId, each: &LoopPlan) -> bool {
+        let started = self.started.iter().find(|(step, _)| *step == id.step);
+        id.element < started.map_or(each.max_parallel, |(_, count)| *count)
+    }
+}
+
+/// Returns the number of elements of a stored loop that may have started until now. An element
+/// starts only if the outcomes of all elements before it are stored, so that at most the maximum
+/// number of parallel elements are running.
+fn started_elements(plan: &Plan, each: &LoopState) -> usize {
+    let max = plan.steps()[each.step].action.as_loop().map_or(1, |each| each.max_parallel);
+    each.next + max.saturating_sub(each.running().count())
+}
