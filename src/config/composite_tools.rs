@@ -42,8 +42,8 @@ pub(super) const COMPOSITE: [&str; 15] = [
     "strict",
 ];
 /// The keys that an element of `targets` can have in a composite.
-pub(super) const TARGET: [&str; 7] =
-    ["id", "tool", "arguments", "timeout", "optional", "on_error", "allow_flow"];
+pub(super) const TARGET: [&str; 8] =
+    ["id", "tool", "arguments", "timeout", "optional", "on_error", "retry_lost", "allow_flow"];
 /// The strategies that a composite can have. Each strategy has a list of the keys that it adds to
 /// the composite, and a function that reads these keys.
 pub(super) const STRATEGIES: &Variants<ReadStrategy> = &[
@@ -257,6 +257,7 @@ fn targets(table: &mut TableReader<'_, '_, '_>) -> Vec<Target> {
         table.set("id", &mut target.id);
         table.set("timeout", &mut target.timeout);
         table.set("optional", &mut target.optional);
+        table.set("retry_lost", &mut target.retry_lost);
         table.set("allow_flow", &mut target.allow_flow);
         target.retry =
             table.word_or_table("on_error", "action", TARGET_ON_ERROR, |read, table| read(table));

@@ -61,6 +61,7 @@
 //! timeout = "5s"
 //! optional = true
 //! on_error = { action = "retry", retry_count = 2 } # also `delay` and `max_delay`
+//! retry_lost = true                            # calls the tool again if the server has stopped
 //! ```
 //!
 //! To find the documentation of a key in `[[composite_tools]]`, look for the setter of the same
@@ -90,6 +91,7 @@
 //! timeout = "30s"                              # of each attempt
 //! on_error = { action = "retry", retry_count = 3, delay = "1s", max_delay = "60s", then = "abort" }
 //! parse = "json"                               # or "csv"
+//! retry_lost = true                            # calls the tool again if the server has stopped
 //!
 //! [[composite_tools.steps]]
 //! id = "read"

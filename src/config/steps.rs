@@ -9,7 +9,7 @@ use crate::composite::{
 };
 
 /// The keys that a step of any type can have, in addition to `type`.
-pub(super) const STEP: [&str; 8] = [
+pub(super) const STEP: [&str; 9] = [
     "id",
     "depends_on",
     "condition",
@@ -17,6 +17,7 @@ pub(super) const STEP: [&str; 8] = [
     "on_error",
     "default_results",
     "finally",
+    "retry_lost",
     "allow_flow",
 ];
 /// The keys of the table `finally`, which makes a step a finally step.
@@ -106,6 +107,7 @@ pub(super) fn step(table: &mut TableReader<'_, '_, '_>) -> Step {
     table.set("timeout", &mut step.timeout);
     step.default_results = table.literal("default_results");
     step.finally = finally(table);
+    table.set("retry_lost", &mut step.retry_lost);
     table.set("allow_flow", &mut step.allow_flow);
     let asks = matches!(step.action, Action::Elicitation(_));
     let on_error =

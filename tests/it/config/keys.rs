@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 281] = [
+static KEYS: [(&str, &str, &str, &str); 283] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -179,6 +179,7 @@ static KEYS: [(&str, &str, &str, &str); 281] = [
     ("steps", "timeout", "\"7s\"", "timeout: Some(7s)"),
     ("steps", "on_error", "\"continue\"", "on_error: Continue"),
     ("steps", "default_results", "{ a = 5 }", "default_results: Some(Object {\"a\": Number(5)})"),
+    ("steps", "retry_lost", "true", "retry_lost: true"),
     ("steps", "allow_flow", "\"why\"", "allow_flow: Some(\"why\")"),
     ("steps", "parse", "\"json\"", "parse: Some(Json)"),
     ("steps", "collection", "[6]", "collection: Array [Number(6)]"),
@@ -229,6 +230,7 @@ static KEYS: [(&str, &str, &str, &str); 281] = [
     ("targets", "arguments", "{ a = 4 }", "arguments: Some(Object {\"a\": Number(4)})"),
     ("targets", "timeout", "\"7s\"", "timeout: 7s"),
     ("targets", "optional", "true", "optional: true"),
+    ("targets", "retry_lost", "true", "retry_lost: true"),
     ("targets", "allow_flow", "\"why\"", "allow_flow: Some(\"why\")"),
     ("targets", "on_error", "\"retry\"", "retry: Some(Retry { count: 3"),
     ("targets.on_error", "action", "\"retry\"", "retry: Some(Retry { count: 3"),
