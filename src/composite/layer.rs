@@ -16,7 +16,7 @@ use crate::{
     catalog::{CatalogSettings, catalog_setters},
     engine::limits::{CallLimits, HEARTBEAT},
     mermaid::Flowchart,
-    message::{Context, ContextKey},
+    message::{Context, ContextKey, identified_by},
     observe::{Observer, Observers},
     store::{DefaultStore, Store},
     suggest::nearest,
@@ -299,7 +299,7 @@ impl CompositeLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.caller = Some(Arc::new(caller));
+        self.caller = Some(identified_by(caller));
         self
     }
 

@@ -64,6 +64,7 @@ mod request;
 mod result_type;
 mod shared;
 mod subject;
+mod task_caller;
 pub(crate) mod tasks;
 mod tool_result;
 mod tool_service;
@@ -78,6 +79,7 @@ pub(crate) use self::{
     account::{Account, Charged, Hold},
     branch_name::BranchName,
     cause::{Cause, is_unsent},
+    checkpoint::{Checkpoint, CheckpointError},
     context::{BranchParts, ContextKey},
     ledger::Tally,
     logs::LogLevel,
@@ -85,6 +87,7 @@ pub(crate) use self::{
     progress::{Labels, Parts, Pump},
     propagate::Tracing,
     request::{is_of_protocol, known_method},
+    task_caller::identified_by,
     tool_result::ToolResult,
 };
 pub use self::{

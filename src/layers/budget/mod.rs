@@ -128,7 +128,10 @@ use self::{
     metering::Charged,
     rules::{Rules, Store},
 };
-use crate::{message::Context, pattern::Patterns};
+use crate::{
+    message::{Context, identified_by},
+    pattern::Patterns,
+};
 
 /// The response future of the service in this module.
 pub mod future {
@@ -219,7 +222,7 @@ impl BudgetLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.rules().caller = Some(Arc::new(caller));
+        self.rules().caller = Some(identified_by(caller));
         self
     }
 

@@ -113,7 +113,7 @@ pub use self::{
 };
 use crate::{
     catalog::{CatalogSettings, catalog_setters},
-    message::{Context, ContextKey},
+    message::{Context, ContextKey, identified_by},
     pattern::Patterns,
 };
 
@@ -164,7 +164,7 @@ impl CacheLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.caller = Some(Arc::new(caller));
+        self.caller = Some(identified_by(caller));
         self
     }
 

@@ -145,7 +145,7 @@ use rmcp::model::ServerCapabilities;
 pub use self::{service::Truncate, stored_results::RESULTS};
 use crate::{
     catalog::{CatalogSettings, catalog_setters},
-    message::{Context, ContextKey},
+    message::{Context, ContextKey, identified_by},
     store::{Store, caller_key},
 };
 
@@ -209,7 +209,7 @@ impl TruncateLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.0.caller = Some(Arc::new(caller));
+        self.0.caller = Some(identified_by(caller));
         self
     }
 
