@@ -589,6 +589,21 @@ where
         self.composite().preview(composite, arguments).await
     }
 
+    /// Starts looking for [tasks](crate::tasks) of other replicas whose process has ended, which
+    /// this stack then continues. Without this method, the first request about a task starts it.
+    /// Does nothing unless the registry of the tasks has a [shared
+    /// store](crate::tasks::TaskRegistry::with_store).
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime if the registry has a shared store.
+    pub fn watch_tasks(&self)
+    where
+        S: ToolService,
+    {
+        self.advertise().get_ref().watch(self.0.tracing());
+    }
+
     const fn advertise(&self) -> &AdvertiseAndBelow<S> {
         self.0.get_ref().get_ref()
     }

@@ -75,7 +75,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         "how many bytes are random",
         &[
             "hosts/normalize/names.rs HASH",
-            "layers/tasks/registry.rs ID",
+            "layers/tasks/id.rs ID",
             "redis/budgets/mod.rs ID",
             "redis/store.rs HANDLE",
             "redis/store.rs TAKING",
@@ -106,6 +106,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
     (
         "how work is spread, and others have their turn",
         &[
+            "layers/tasks/shared/mod.rs RENEWALS",
             "layers/budget/memory.rs LOOKS",
             "layers/budget/memory.rs LOOKS_FOR_ROOM",
             "layers/budget/memory.rs SHARDS",
@@ -128,6 +129,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "layers/budget/balance.rs SECOND",
             "message/trace.rs FLAGS",
             "config/lock_file.rs VERSION",
+            "layers/tasks/shared/record.rs VERSION",
             "testing/replay.rs VERSION",
         ],
     ),

@@ -3,6 +3,8 @@
 use rmcp::model::ErrorData;
 use thiserror::Error;
 
+use super::shared::store::TaskStoreError;
+
 /// There is no task with this ID that the caller may access. Its text does not depend on the
 /// reason, so that clients cannot probe for the tasks of others.
 #[derive(Debug)]
@@ -32,5 +34,17 @@ impl From<UnknownTask> for ErrorData {
 impl From<LimitReached> for ErrorData {
     fn from(error: LimitReached) -> Self {
         Self::internal_error(error.to_string(), None)
+    }
+}
+
+impl From<TaskStoreError> for ErrorData {
+    fn from(error: TaskStoreError) -> Self {
+        match error {
+            TaskStoreError::Lost | TaskStoreError::Unavailable(_) => Self::internal_error(
+                "the state of the task is not available at the moment; retry later",
+                None,
+            ),
+            error => Self::internal_error(error.to_string(), None),
+        }
     }
 }

@@ -1,13 +1,17 @@
 //! The layer that runs calls as tasks.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use rmcp::model::ServerCapabilities;
 
-use super::registry::TaskRegistry;
+use super::{
+    registry::TaskRegistry,
+    shared::Owner,
+    tool::{TaskTool, TaskTools},
+};
 use crate::{
     composite::{CompositeLayer, TaskMode},
-    message::{Context, ContextKey, tasks::declare_tasks},
+    message::{Context, ContextKey, identified_by, tasks::declare_tasks},
     store::caller_key,
 };
 
@@ -23,18 +27,9 @@ pub struct TaskLayer {
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     /// The composites whose calls can become tasks.
-    composites: HashMap<String, TaskTool>,
+    pub(super) composites: Arc<TaskTools>,
     pub(super) registry: TaskRegistry,
     caller: Option<ContextKey>,
-}
-
-/// A composite whose calls can become tasks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TaskTool {
-    /// Whether each call becomes a task immediately.
-    pub(super) is_immediate: bool,
-    /// The timeout of a run.
-    pub(super) timeout: Duration,
 }
 
 // === impl TaskLayer ===
@@ -59,7 +54,7 @@ impl TaskLayer {
             };
             Some((name.to_owned(), TaskTool { is_immediate, timeout }))
         });
-        self.settings.composites = composites.collect();
+        self.settings.composites = Arc::new(composites.collect());
         self
     }
 
@@ -84,7 +79,7 @@ impl TaskLayer {
     where
         F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
     {
-        self.settings.caller = Some(Arc::new(caller));
+        self.settings.caller = Some(identified_by(caller));
         self
     }
 
@@ -117,11 +112,16 @@ impl Settings {
 
     /// Returns the owner of the tasks that a request starts: its caller, and the view through which
     /// it came.
-    pub(super) fn owner(&self, context: &Context) -> Vec<u8> {
+    pub(super) fn owner(&self, context: &Context) -> Owner {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
-        let view = context.view().map_or("", |view| view);
+        Owner { view: context.view().map(|view| view.to_string()), caller }
+    }
+
+    /// Returns the bytes that identify an owner in the memory of this process.
+    pub(super) fn local_owner(&self, context: &Context) -> Vec<u8> {
+        let Owner { view, caller } = self.owner(context);
         // The path of a view contains no NUL, so different pairs are different owners.
-        [view.as_bytes(), b"\0", &caller_key(caller.as_deref())].concat()
+        [view.unwrap_or_default().as_bytes(), b"\0", &caller_key(caller.as_deref())].concat()
     }
 }
 

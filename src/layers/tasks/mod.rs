@@ -50,9 +50,9 @@
 //!   later calls of backends that need it fail.
 //! - A task expires an hour after its last change, or after the timeout of its composite if this is
 //!   longer. Its `ttlMs` is the time from its creation until then.
-//! - Tasks are in the memory of this process. They end with the process, and other replicas do not
-//!   know them. If any replica must be able to continue the runs of a composite that asks, set its
-//!   mode to `never`.
+//! - By default, tasks are in the memory of this process. They end with the process, and other
+//!   replicas do not know them. A [shared store](#shared-stores) changes this. Otherwise, if any
+//!   replica must be able to continue the runs of a composite that asks, set its mode to `never`.
 //!
 //! There is no notification when the state of a task changes, because rmcp does not support
 //! subscriptions to tasks.
@@ -70,6 +70,63 @@
 //! task, a call with [`TaskMode::Always`] is rejected before any tool is called, and a call with
 //! [`TaskMode::Optional`] returns its result directly. If there is no room for a result, the task
 //! fails.
+//!
+//! # Shared stores
+//!
+//! A [`TaskStore`] is shared by several replicas. Each of them answers requests about all tasks, and
+//! continues the tasks of a replica whose process has ended. With [`TaskRegistry::with_store`], the
+//! tasks of a registry are in a store. [`RedisTasks`] is a store in Redis; in a configuration file,
+//! `[state] store = "redis"` selects it. [`MemoryTaskStore`] is a store for tests.
+//!
+//! - *Records.* The record of a task contains the call, its progress, and the state of its run, which
+//!   is stored after each step. It contains neither the headers nor the access token of the request.
+//!   Records are not encrypted.
+//! - *Leases.* The replica that runs a task holds a [lease](TaskStore::lease) of 15 seconds, which it
+//!   renews every 5 seconds. If the process ends, another replica continues the task within 20
+//!   seconds. If the process is shut down, it [releases](TaskRegistry::close) its tasks, and another
+//!   replica continues them within 5 seconds. A replica that has lost a lease drops its run, and can
+//!   no longer change the task. Steps that had not ended are called again.
+//! - *Questions.* A task that waits for input has no lease and no run. The replica that receives the
+//!   last answer continues the task, with the headers and the access token of the request with the
+//!   answer. An optional call becomes a task when it asks.
+//! - *Callers.* A task that a replica takes over has no headers and no access token. Layers identify
+//!   its caller from the record, instead of their `caller` functions. Calls of backends that need
+//!   the access token of the caller fail.
+//! - *Cancellation.* `tasks/cancel` ends the task at once. If another replica runs it, that replica
+//!   drops the run at its next write, or within 5 seconds.
+//! - *Definitions.* A replica without the composite of a task does not continue it. If no replica has
+//!   the composite, the task stays `working` until it expires.
+//! - *Failures.* While the store is unavailable, requests about tasks fail, a call with
+//!   [`TaskMode::Always`] is rejected, and a call with [`TaskMode::Optional`] returns its result. A
+//!   run that cannot store its state for 5 seconds ends with an error.
+//!
+//! A store has at most 10 000 tasks, of which at most 1000 have not ended, and at most 250 of them
+//! belong to one identified caller. A task has at most 8 MiB. Each replica runs at most 1000 tasks.
+//!
+//! A service starts looking for tasks to take over when it receives the first request about a task,
+//! or when [`Stack::watch_tasks`] is called.
+//!
+//! ```
+//! use mcp_composite::{
+//!     composite::{CompositeLayer, CompositeTool, TaskMode},
+//!     stack::StackLayer,
+//!     tasks::{MemoryTaskStore, TaskLayer, TaskRegistry},
+//! };
+//!
+//! # fn main() -> Result<(), tower::BoxError> {
+//! // With the feature `redis`: `RedisServer::new("redis://cache:6379")?.tasks()`
+//! let store = MemoryTaskStore::new();
+//! let replica = || -> Result<StackLayer, tower::BoxError> {
+//!     let report = CompositeTool::fan_out("report", "Writes a report", ["count"]);
+//!     let tasks = TaskLayer::new().registry(TaskRegistry::with_store(store.clone()));
+//!     let composites = CompositeLayer::new([report.task(TaskMode::Always)])?;
+//!     Ok(StackLayer::new().composite(composites).tasks(tasks))
+//! };
+//! let (one, other) = (replica()?, replica()?);
+//! # let _ = (one, other);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Examples
 //!
@@ -112,22 +169,32 @@
 //! ```
 //!
 //! [`CompositeTool::task`]: crate::composite::CompositeTool::task
+//! [`RedisTasks`]: crate::redis::RedisTasks
+//! [`Stack::watch_tasks`]: crate::stack::Stack::watch_tasks
 //! [`TaskMode`]: crate::composite::TaskMode
 //! [`TaskMode::Always`]: crate::composite::TaskMode::Always
 //! [`TaskMode::Optional`]: crate::composite::TaskMode::Optional
 //! [SEP-2663]: https://modelcontextprotocol.io/seps/2663-tasks-extension
 
+mod description;
 mod error;
+mod id;
 mod layer;
+pub(crate) mod limits;
 mod registry;
 mod run;
 mod service;
+mod shared;
 mod state;
 #[cfg(test)]
 mod tests;
+mod tool;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::shared::store::new_token;
 pub use self::{
     layer::TaskLayer,
     registry::TaskRegistry,
     service::{ResponseFuture, Tasks},
+    shared::{MemoryTaskStore, StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite},
 };

@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use rmcp::model::{DetailedTask, ErrorData, InputRequests, InputResponses, Task};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
@@ -17,30 +16,25 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
+    description::Description,
     error::{LimitReached, UnknownTask},
+    id::new_id,
+    limits::{LIFETIME, MAX_TASK_BYTES, MAX_TASKS, MAX_UNFINISHED},
+    shared::{SharedTasks, TaskStore},
     state::{Ended, Entry, Questions, State},
 };
-use crate::{json_size::json_bytes, random};
-
-/// The number of random bytes in the ID of a task.
-const ID: usize = 24;
-/// The maximum number of tasks, including those that have ended.
-pub(super) const MAX_TASKS: usize = 10_000;
-/// The maximum number of tasks that have not ended.
-const MAX_UNFINISHED: usize = 1_000;
-/// The maximum total size in bytes of the arguments, questions, answers and results of all tasks.
-const MAX_TASK_BYTES: usize = 64 << 20;
-/// The minimum lifetime of a task, from its last change.
-const LIFETIME: Duration = Duration::from_secs(60 * 60);
-/// The recommended time between two requests of a client for the state of a task.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+use crate::json_size::json_bytes;
 
 /// The tasks of one or several [`TaskLayer`](super::TaskLayer)s.
 ///
 /// Clones share the same tasks. When the last clone is dropped, including those in layers and
 /// services, all runs of unfinished tasks are dropped.
 #[derive(Clone, Default)]
-pub struct TaskRegistry(Arc<Registry>);
+pub struct TaskRegistry {
+    local: Arc<Registry>,
+    /// The tasks in a shared store. If it is set, all new tasks are in this store.
+    shared: Option<Arc<SharedTasks>>,
+}
 
 struct Registry {
     entries: Mutex<Entries>,
@@ -76,11 +70,6 @@ pub(super) struct TaskHandle {
     id: Arc<str>,
 }
 
-/// Returns `true` if a task of this crate can have this ID.
-pub(super) fn is_id(id: &str) -> bool {
-    id.len() == 2 * ID && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 // === impl TaskRegistry ===
 
 impl TaskRegistry {
@@ -90,32 +79,87 @@ impl TaskRegistry {
         Self::default()
     }
 
+    /// Creates a registry whose tasks are in a store that several replicas share. See the [module
+    /// docs](super) for an example.
+    #[must_use]
+    pub fn with_store(store: impl TaskStore + 'static) -> Self {
+        let shared = Some(Arc::new(SharedTasks::new(Arc::new(store))));
+        Self { local: Arc::default(), shared }
+    }
+
+    /// Replaces the registry with `before`, the registry of a previous configuration. If
+    /// `is_same_store` is `false`, new tasks are in the store of this registry.
+    #[cfg(feature = "config")]
+    pub(crate) fn take_over(&mut self, before: &Self, is_same_store: bool) {
+        self.local = before.local.clone();
+        if is_same_store {
+            self.shared = before.shared.clone();
+        }
+    }
+
+    /// Returns the tasks in a shared store. Returns `None` if all tasks are in the memory of this
+    /// process.
+    pub(super) const fn shared(&self) -> Option<&Arc<SharedTasks>> {
+        self.shared.as_ref()
+    }
+
+    /// Returns `true` if a service continues tasks of other processes.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.is_watched())
+    }
+
+    /// Drops the services that continue tasks of a view for which `is_served` returns `false`.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
+        if let Some(shared) = &self.shared {
+            shared.retain_views(is_served);
+        }
+    }
+
     /// Waits until all tasks have ended, without a time limit. From now on, rejects new tasks.
     /// Tasks that wait for input are cancelled, and tasks fail when they ask a question. Clients
     /// can still get the results of tasks.
     ///
+    /// With a shared store, waits until this process runs no task. Tasks that wait for input remain
+    /// in the store, and other replicas continue them.
+    ///
     /// Use this method to wait for running tasks before a program ends. To bound the time, wrap the
     /// future in `tokio::time::timeout`, and then call [`close`](Self::close).
     pub async fn finished(&self) {
-        let Self(registry) = self;
+        let registry = &self.local;
         registry.stop(Entry::is_waiting);
         let all = u32::try_from(MAX_UNFINISHED).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         drop(registry.unfinished.acquire_many(all).await);
+        if let Some(shared) = &self.shared {
+            shared.finished().await;
+        }
     }
 
     /// Cancels all tasks that have not ended, and waits until their runs are dropped. From now on,
     /// rejects new tasks.
     ///
+    /// With a shared store, gives up the tasks that this process runs instead of cancelling them.
+    /// Other replicas continue them.
+    ///
     /// Call this before the runtime ends, so that the calls of the runs are cancelled in time.
     pub async fn close(&self) {
-        let Self(registry) = self;
+        let registry = &self.local;
         let cancelled = registry.stop(|_| true);
         if cancelled > 0 {
             tracing::warn!(tasks = cancelled, "cancelled tasks that had not ended");
         }
         let mut runs = mem::take(&mut registry.entries().runs);
         runs.shutdown().await;
+        if let Some(shared) = &self.shared {
+            shared.close().await;
+        }
+    }
+
+    /// Returns `true` if the task with this ID is in the memory of this process.
+    pub(super) fn contains(&self, id: &str) -> bool {
+        self.local.live_entries().tasks.contains_key(id)
     }
 
     /// Reserves a new task. `bytes` is the size of the data that the task holds while it works.
@@ -124,7 +168,7 @@ impl TaskRegistry {
     ///
     /// Returns an error if a limit is reached.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reservation, LimitReached> {
-        let Self(registry) = self;
+        let registry = &self.local;
         registry.live_entries().check_open()?;
         let unfinished = registry.unfinished.clone().try_acquire_owned();
         let unfinished =
@@ -132,17 +176,14 @@ impl TaskRegistry {
         let slot = registry.tasks.clone().try_acquire_owned();
         let slot = slot.map_err(|_| LimitReached::Tasks { max: MAX_TASKS })?;
         let bytes = registry.hold(bytes)?;
-        let id = random::text::<ID>().map_err(|error| {
-            tracing::error!(%error, "the system has no random numbers");
-            LimitReached::NoRandomNumbers
-        })?;
+        let id = new_id().ok_or(LimitReached::NoRandomNumbers)?;
         Ok(Reservation { registry: self.clone(), id: id.into(), slot, unfinished, bytes })
     }
 
     /// Returns the state of a task.
     pub(super) fn get(&self, id: &str, owner: &[u8]) -> Result<DetailedTask, UnknownTask> {
         let (task, payload) = {
-            let mut entries = self.0.live_entries();
+            let mut entries = self.local.live_entries();
             let (id, entry) = entries.find(id, owner)?;
             (entry.task(&id), entry.payload())
         };
@@ -161,7 +202,7 @@ impl TaskRegistry {
         owner: &[u8],
         answers: InputResponses,
     ) -> Result<(), ErrorData> {
-        let Self(registry) = self;
+        let registry = &self.local;
         let mut entries = registry.live_entries();
         let (id, entry) = entries.find(id, owner)?;
         let State::Unfinished { questions, .. } = &mut entry.state else { return Ok(()) };
@@ -182,7 +223,7 @@ impl TaskRegistry {
 
     /// Cancels a task and drops its run. Does nothing if the task has ended.
     pub(super) fn cancel(&self, id: &str, owner: &[u8]) -> Result<(), UnknownTask> {
-        let mut entries = self.0.live_entries();
+        let mut entries = self.local.live_entries();
         let (id, entry) = entries.find(id, owner)?;
         if entry.cancel() {
             entries.renew(&id);
@@ -194,8 +235,13 @@ impl TaskRegistry {
 impl fmt::Debug for TaskRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omits the IDs, because a client that knows an ID may access its task.
-        let tasks = self.0.entries().tasks.len();
-        f.debug_struct("TaskRegistry").field("tasks", &tasks).finish_non_exhaustive()
+        let tasks = self.local.entries().tasks.len();
+        let mut debug = f.debug_struct("TaskRegistry");
+        debug.field("tasks", &tasks);
+        if let Some(shared) = &self.shared {
+            debug.field("shared", shared);
+        }
+        debug.finish_non_exhaustive()
     }
 }
 
@@ -305,7 +351,8 @@ impl Reservation {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Self { registry: TaskRegistry(registry), id, slot, unfinished, bytes } = self;
+        let Self { registry: TaskRegistry { local: registry, .. }, id, slot, unfinished, bytes } =
+            self;
         let handle = TaskHandle { registry: Arc::downgrade(&registry), id: id.clone() };
         let run = run(handle).in_current_span();
         let mut entries = registry.entries();
@@ -365,15 +412,12 @@ impl TaskHandle {
 impl Entry {
     /// Returns the task as clients see it, without its payload.
     fn task(&self, id: &str) -> Task {
-        let [created, updated] = [self.created_at, self.updated_at].map(text);
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Task::new(id, self.status(), created, updated)
-            .with_ttl_ms(ms(self.expiry.duration_since(self.created)))
-            .with_poll_interval_ms(ms(POLL_INTERVAL))
+        let description = Description {
+            status: self.status(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            ttl: self.expiry.duration_since(self.created),
+        };
+        description.task(id)
     }
-}
-
-/// Formats a time as in ISO 8601, with milliseconds.
-fn text(time: Timestamp) -> String {
-    format!("{time:.3}")
 }

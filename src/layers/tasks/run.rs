@@ -8,14 +8,13 @@ use tower_service::Service;
 use super::{
     registry::TaskHandle,
     state::{Ended, object},
+    tool::METHOD,
 };
 use crate::{
     adapter::failure::{caught, failure, mismatch},
     json_size::json_bytes,
     message::{Context, Reply, Request, ToolAnswer, ToolService},
 };
-
-const METHOD: &str = "tools/call";
 
 /// A call that runs as a task.
 pub(super) struct Call<S> {

@@ -19,13 +19,16 @@ use tower_service::Service;
 
 use super::{
     error::UnknownTask,
-    layer::{Settings, TaskLayer, TaskTool},
-    registry::is_id,
+    id::is_id,
+    layer::{Settings, TaskLayer},
     run::{Call, ReplyFuture},
+    shared::SharedTasks,
+    tool::{METHOD, TaskTool},
 };
 use crate::{
+    adapter::failure::failure,
     json_size::json_bytes,
-    message::{Reply, Request, ToolService, tasks::declare_tasks},
+    message::{Reply, Request, ToolService, Tracing, tasks::declare_tasks},
     readiness::take_ready,
 };
 
@@ -83,6 +86,18 @@ impl<S> Tasks<S> {
     }
 }
 
+impl<S: ToolService> Tasks<S> {
+    /// Starts looking for tasks of other replicas whose process has ended, which this service then
+    /// continues. `tracing` contains the view of the service. Does nothing without a shared store.
+    pub(crate) fn watch(&self, tracing: Option<&Arc<Tracing>>) {
+        if let Some(settings) = &self.settings
+            && let Some(shared) = settings.registry.shared()
+        {
+            shared.serve(&settings.composites, tracing, &self.inner);
+        }
+    }
+}
+
 impl<S> Service<Request> for Tasks<S>
 where
     S: ToolService,
@@ -122,7 +137,10 @@ impl Settings {
             ClientRequest::CallToolRequest(call) => match self.tool(&call.params.name) {
                 Some(tool) if request.context().supports_tasks() => {
                     let inner = take_ready(inner);
-                    Ok(Box::pin(self.start(tool, inner, request)))
+                    Ok(match self.registry.shared().cloned() {
+                        Some(shared) => Box::pin(self.start_shared(shared, tool, inner, request)),
+                        None => Box::pin(self.start(tool, inner, request)),
+                    })
                 }
                 _ => Err(request),
             },
@@ -164,7 +182,7 @@ impl Settings {
             }
         };
         let params = params.clone();
-        let owner = self.owner(request.context());
+        let owner = self.local_owner(request.context());
         let context = request.context_mut().for_task();
         let is_live = request.context().known_live_client().is_some();
         drop(request);
@@ -183,8 +201,59 @@ impl Settings {
         Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
     }
 
+    /// Calls a composite. Returns its result, or the task in the shared store as which the call
+    /// continues.
+    async fn start_shared<S>(
+        self: Arc<Self>,
+        shared: Arc<SharedTasks>,
+        tool: TaskTool,
+        mut inner: S,
+        mut request: Request,
+    ) -> Result<Reply, S::Error>
+    where
+        S: ToolService,
+    {
+        let Some(params) = request.tool_call().filter(|_| Handle::try_current().is_ok()) else {
+            return inner.call(request).await;
+        };
+        let params = params.clone();
+        shared.serve(&self.composites, request.context().tracing.as_ref(), &inner);
+        let owner = self.owner(request.context());
+        let mut context = request.context_mut().for_task();
+        let task = match shared.begin(tool, owner, params.clone(), &mut context).await {
+            Ok(task) => task,
+            Err(error) => {
+                let tool_name = &*params.name;
+                tracing::warn!(tool = tool_name, reason = ?error, "failed to start a task");
+                if tool.is_immediate {
+                    return Ok(ErrorData::from(error).into());
+                }
+                return inner.call(request).await;
+            }
+        };
+        drop(request);
+        let mut first: ReplyFuture<S> =
+            Box::pin(inner.call(Request::of_tool_call(params, context)));
+        if !tool.is_immediate {
+            match timeout(GRACE, &mut first).await {
+                // The state of a run that asks is in the shared store, so its call becomes a task.
+                Ok(reply) if reply.as_ref().is_ok_and(Reply::asks) => first = ready(reply).boxed(),
+                Ok(reply) => return reply,
+                Err(_) => (),
+            }
+            if let Err(error) = task.create().await {
+                // The call continues without a task, and cannot ask questions.
+                let reply = first.await?;
+                return Ok(if reply.asks() { error.into() } else { reply });
+            }
+        }
+        let first = async { first.await.map_err(|error| failure(METHOD, &*error.into())) };
+        let task = task.start(first.boxed());
+        Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
+    }
+
     /// Answers a request about a task.
-    fn manage<S>(&self, inner: &mut S, request: Request) -> ReplyFuture<S>
+    fn manage<S>(self: Arc<Self>, inner: &mut S, request: Request) -> ReplyFuture<S>
     where
         S: ToolService,
     {
@@ -198,14 +267,50 @@ impl Settings {
         if !is_id(id) {
             return Box::pin(known(inner.call(request)));
         }
+        if let Some(shared) = self.registry.shared()
+            && !self.registry.contains(id)
+            && Handle::try_current().is_ok()
+        {
+            shared.serve(&self.composites, request.context().tracing.as_ref(), inner);
+            let shared = shared.clone();
+            drop(take_ready(inner));
+            let reply = async move { self.answer_shared(&shared, request).await };
+            return Box::pin(reply.map(|reply| Ok(reply.unwrap_or_else(Reply::from))));
+        }
         drop(take_ready(inner));
         let reply = self.answer(request);
         Box::pin(ready(Ok(reply.unwrap_or_else(Reply::from))))
     }
 
-    /// Answers a request about a task of this layer.
-    fn answer(&self, request: Request) -> Result<Reply, ErrorData> {
+    /// Answers a request about a task in the shared store.
+    async fn answer_shared(
+        &self,
+        shared: &Arc<SharedTasks>,
+        mut request: Request,
+    ) -> Result<Reply, ErrorData> {
         let owner = self.owner(request.context());
+        let context = request.context_mut().for_task();
+        let (message, _) = request.into_parts();
+        match message {
+            ClientRequest::GetTaskRequest(get) => {
+                let task = shared.get(&get.params.task_id, &owner).await?;
+                return Ok(ServerResult::GetTaskResult(GetTaskResult::new(task)).into());
+            }
+            ClientRequest::UpdateTaskRequest(update) => {
+                let answers = update.params.input_responses;
+                shared.update(&update.params.task_id, &owner, answers, context).await?;
+            }
+            ClientRequest::CancelTaskRequest(cancel) => {
+                shared.cancel(&cancel.params.task_id, &owner).await?;
+            }
+            _ => return Err(UnknownTask.into()),
+        }
+        Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
+    }
+
+    /// Answers a request about a task in the memory of this process.
+    fn answer(&self, request: Request) -> Result<Reply, ErrorData> {
+        let owner = self.local_owner(request.context());
         let (message, _) = request.into_parts();
         match message {
             ClientRequest::GetTaskRequest(get) => {

@@ -5,7 +5,8 @@ use tokio::task::yield_now;
 
 use super::{
     error::LimitReached,
-    registry::{MAX_TASKS, TaskHandle, TaskRegistry},
+    limits::MAX_TASKS,
+    registry::{TaskHandle, TaskRegistry},
     state::Ended,
 };
 

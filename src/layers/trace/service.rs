@@ -62,6 +62,11 @@ impl<S> Trace<S> {
         Self { inner, tracing, names: Arc::new(names) }
     }
 
+    /// Returns the tracing settings of all requests. `None` if the default settings apply.
+    pub(crate) const fn tracing(&self) -> Option<&Arc<Tracing>> {
+        self.tracing.as_ref()
+    }
+
     /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner

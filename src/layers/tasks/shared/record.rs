@@ -1,0 +1,255 @@
+//! The records of tasks in a shared store, as JSON.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rmcp::model::{
+    CallToolRequestParams, InputRequests, InputResponses, JsonObject, RequestMetaObject, Task,
+    TaskPayload, TaskStatus,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::store::{TaskPhase, TaskWrite};
+use crate::{message::is_deeper, tasks::description::Description};
+
+/// The version of the format. A replica ignores records of a version that it does not know.
+const VERSION: u32 = 1;
+
+/// The maximum nesting depth of each value of a result, and of each answer. The parser rejects
+/// records with more than 128 levels.
+const MAX_DEPTH: usize = 120;
+
+/// The part of a record that does not change: the call, and what another process needs to repeat
+/// it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Call {
+    version: u32,
+    pub(super) owner: Owner,
+    pub(super) params: CallToolRequestParams,
+    /// The `_meta` of the request, with the protocol version and the capabilities of the client.
+    pub(super) meta: RequestMetaObject,
+    created_ms: i64,
+    lifetime_ms: u64,
+}
+
+/// The owner of a task, which alone can access it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::tasks) struct Owner {
+    /// The path of the view through which the task was started.
+    pub(in crate::tasks) view: Option<String>,
+    /// The caller that started the task.
+    pub(in crate::tasks) caller: Option<String>,
+}
+
+/// The part of a record that changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    version: u32,
+    updated_ms: i64,
+    /// The number of times that the task has asked questions.
+    pub(super) round: u64,
+    pub(super) progress: Progress,
+}
+
+/// The progress of a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Progress {
+    Working {
+        /// The parameters with which the call continues. They are empty before the first questions.
+        #[serde(default)]
+        resume: Resume,
+    },
+    InputRequired {
+        /// The questions without an answer. Their keys begin with the number of the round.
+        open: InputRequests,
+        resume: Resume,
+    },
+    Completed(JsonObject),
+    Failed(JsonObject),
+    Cancelled,
+}
+
+/// The parameters with which a call continues after its questions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Resume {
+    /// The answers so far. Their keys have no prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) answers: Option<InputResponses>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request_state: Option<String>,
+}
+
+/// The part of a record that all versions have.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+/// Parses a part of a record. Logs the reason and returns `None` if it is malformed, or if it has
+/// an unknown version.
+pub(super) fn parse<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
+    let parsed = match serde_json::from_slice(record) {
+        Ok(Versioned { version: VERSION }) => serde_json::from_slice(record),
+        Ok(Versioned { version }) => {
+            tracing::warn!(version, "a task in the shared store has an unknown version");
+            return None;
+        }
+        Err(error) => Err(error),
+    };
+    let malformed = |error| tracing::warn!(%error, "a task in the shared store is malformed");
+    parsed.map_err(malformed).ok()
+}
+
+/// Formats a part of a record. MCP values can always be formatted.
+pub(super) fn format(part: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(part).unwrap_or_default()
+}
+
+// === impl Call ===
+
+impl Call {
+    pub(super) fn new(
+        owner: Owner,
+        params: CallToolRequestParams,
+        meta: RequestMetaObject,
+        lifetime: Duration,
+    ) -> Self {
+        let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let created_ms = Timestamp::now().as_millisecond();
+        Self { version: VERSION, owner, params, meta, created_ms, lifetime_ms }
+    }
+
+    /// Returns how long the record lives after its last change.
+    pub(super) const fn lifetime(&self) -> Duration {
+        Duration::from_millis(self.lifetime_ms)
+    }
+
+    /// Returns a write that creates the record without data.
+    pub(super) fn write<'a>(&'a self, token: &'a str, phase: TaskPhase) -> TaskWrite<'a> {
+        let caller = self.owner.caller.as_deref().map(str::as_bytes);
+        TaskWrite { caller, ..TaskWrite::new(token, phase, self.lifetime()) }
+    }
+
+    /// Returns the task with this ID as clients see it, without its payload.
+    pub(super) fn task(&self, id: &str, state: &State) -> Task {
+        let until = state.updated_ms.saturating_sub(self.created_ms);
+        let description = Description {
+            status: state.progress.status(),
+            created_at: time(self.created_ms),
+            updated_at: time(state.updated_ms),
+            ttl: self.lifetime() + Duration::from_millis(u64::try_from(until).unwrap_or(0)),
+        };
+        description.task(id)
+    }
+}
+
+/// Returns a time from the milliseconds since 1970.
+fn time(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+// === impl State ===
+
+impl State {
+    /// Returns a state that begins now.
+    pub(super) fn new(round: u64, progress: Progress) -> Self {
+        Self { version: VERSION, updated_ms: Timestamp::now().as_millisecond(), round, progress }
+    }
+
+    /// Returns the next state.
+    pub(super) fn then(&self, progress: Progress) -> Self {
+        Self::new(self.round, progress)
+    }
+
+    /// Returns the state without the answers with which the call continues. Returns `None` if there
+    /// are none.
+    pub(super) fn without_answers(&self) -> Option<Self> {
+        let Progress::Working { resume } = &self.progress else { return None };
+        let resume = (*resume != Resume::default()).then(Resume::default)?;
+        Some(self.then(Progress::Working { resume }))
+    }
+
+    /// Returns `true` if the state is nested too deeply to be parsed again.
+    pub(super) fn is_too_deep(&self) -> bool {
+        let is_deep = |value: &Value| is_deeper(value, MAX_DEPTH);
+        match &self.progress {
+            Progress::Working { resume } | Progress::InputRequired { resume, .. } => {
+                resume.answers.iter().flatten().any(|(_, answer)| is_deep(answer))
+            }
+            Progress::Completed(object) | Progress::Failed(object) => object.values().any(is_deep),
+            Progress::Cancelled => false,
+        }
+    }
+
+    /// Returns the prefix of the keys of the current questions.
+    pub(super) fn prefix(&self) -> String {
+        format!("{}:", self.round)
+    }
+
+    /// Returns the state of a task that asks these questions.
+    pub(super) fn asking(&self, questions: InputRequests, request_state: Option<String>) -> Self {
+        let open = InputRequests::new();
+        let resume = Resume { answers: None, request_state };
+        let mut next = Self::new(self.round + 1, Progress::InputRequired { open, resume });
+        // The keys of a task must be unique over its life, but each round may use the same keys.
+        let prefix = next.prefix();
+        if let Progress::InputRequired { open, .. } = &mut next.progress {
+            let questions = questions.into_iter();
+            open.extend(questions.map(|(key, question)| (format!("{prefix}{key}"), question)));
+        }
+        next
+    }
+
+    /// Returns the state after these answers to open questions. Ignores all other answers. Returns
+    /// `None` if no answer is left.
+    pub(super) fn answered(&self, given: InputResponses) -> Option<Self> {
+        let Progress::InputRequired { open, resume } = &self.progress else { return None };
+        let (mut open, mut resume) = (open.clone(), resume.clone());
+        let (before, prefix) = (open.len(), self.prefix());
+        let answers = resume.answers.get_or_insert_default();
+        for (key, answer) in given {
+            if open.remove(&key).is_some() {
+                answers.insert(key.strip_prefix(&prefix).unwrap_or(&key).to_owned(), answer);
+            }
+        }
+        let is_changed = open.len() < before;
+        is_changed.then(|| {
+            self.then(match open.is_empty() {
+                true => Progress::Working { resume },
+                false => Progress::InputRequired { open, resume },
+            })
+        })
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// Returns `true` if the task has ended.
+    pub(super) const fn is_ended(&self) -> bool {
+        matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Cancelled)
+    }
+
+    const fn status(&self) -> TaskStatus {
+        match self {
+            Self::Working { .. } => TaskStatus::Working,
+            Self::InputRequired { .. } => TaskStatus::InputRequired,
+            Self::Completed(_) => TaskStatus::Completed,
+            Self::Failed(_) => TaskStatus::Failed,
+            Self::Cancelled => TaskStatus::Cancelled,
+        }
+    }
+
+    /// Converts the progress to the payload that clients receive.
+    pub(super) fn into_payload(self) -> TaskPayload {
+        match self {
+            Self::Working { .. } => TaskPayload::Working,
+            Self::InputRequired { open, .. } => TaskPayload::InputRequired { input_requests: open },
+            Self::Completed(result) => TaskPayload::Completed { result },
+            Self::Failed(error) => TaskPayload::Failed { error },
+            Self::Cancelled => TaskPayload::Cancelled,
+        }
+    }
+}

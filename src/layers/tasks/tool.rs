@@ -1,0 +1,18 @@
+//! The composites whose calls can become tasks.
+
+use std::{collections::HashMap, time::Duration};
+
+/// The method of all calls that become tasks.
+pub(super) const METHOD: &str = "tools/call";
+
+/// The composites whose calls can become tasks, by name.
+pub(super) type TaskTools = HashMap<String, TaskTool>;
+
+/// A composite whose calls can become tasks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskTool {
+    /// Whether each call becomes a task immediately.
+    pub(super) is_immediate: bool,
+    /// The timeout of a run.
+    pub(super) timeout: Duration,
+}
