@@ -8,6 +8,7 @@
 //! | [`budgets`](RedisServer::budgets) | [`BudgetStore`](crate::budget::BudgetStore) | budgets of calls |
 //! | [`runs`](RedisServer::runs) | [`Store`](crate::store::Store) | runs that wait for user input |
 //! | `cache`, with the feature `cache` | `CacheStore` | cached results of tools |
+//! | [`tasks`](RedisServer::tasks) | [`TaskStore`](crate::tasks::TaskStore) | tasks |
 //! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
 //! Each Redis store has a separate connection, which it establishes when it is first used, and
@@ -26,8 +27,9 @@
 //!
 //! Configure the Redis server with `maxmemory` and `maxmemory-policy noeviction`, so that a full
 //! server rejects new values. With other policies, the server would evict budgets and waiting runs.
-//! The names of callers and the handles are stored only as SHA-256 digests. States and results are
-//! stored unencrypted, so all users with access to the server can read them.
+//! Handles and the IDs of tasks are stored only as SHA-256 digests, and so are the names of callers,
+//! except in the records of tasks. States, results and tasks are stored unencrypted, so all users
+//! with access to the server can read them.
 //!
 //! # Examples
 //!
@@ -62,6 +64,7 @@ mod connection;
 mod error;
 mod keys;
 mod store;
+mod tasks;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -74,6 +77,7 @@ pub use self::{
     budgets::{RedisBudgets, WhenAway},
     error::RedisError,
     store::RedisStore,
+    tasks::RedisTasks,
 };
 use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL, WhenFull};
 
@@ -159,6 +163,12 @@ impl RedisServer {
     pub fn runs(&self) -> RedisStore {
         self.store("state", STATE_TTL, MAX_STATE_BYTES, WhenFull::Refuse)
             .max_caller_bytes(MAX_CALLER_BYTES)
+    }
+
+    /// Creates a store for [tasks](crate::tasks).
+    #[must_use]
+    pub fn tasks(&self) -> RedisTasks {
+        RedisTasks::new(self.connection(), &self.prefix)
     }
 
     /// Creates a store for the full versions of the results that a

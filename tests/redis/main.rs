@@ -16,6 +16,7 @@ mod server;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/support.rs"]
 mod support;
+mod tasks;
 mod waiting;
 
 use std::time::Duration;

@@ -1,0 +1,231 @@
+//! Tasks in Redis that several replicas share.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use ::redis::{Script, ScriptInvocation};
+use futures::{FutureExt, future::BoxFuture};
+
+use super::{
+    connection::{Away, Connection},
+    keys::digest,
+};
+use crate::{
+    random,
+    tasks::{
+        StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite,
+        limits::{LEASE, MAX_CALLER_UNFINISHED, MAX_RECORD_BYTES, MAX_TASKS, MAX_UNFINISHED},
+        new_token,
+    },
+};
+
+static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tasks/write.lua")));
+static EXPIRED: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tasks/expired.lua")));
+static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tasks/claim.lua")));
+static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("tasks/renew.lua")));
+
+/// A store of [tasks](crate::tasks) in Redis that several replicas share.
+///
+/// Each change of a task is one script, and uses the clock of the Redis server. The replica that
+/// runs a task holds a [lease](Self::lease). If the replica ends, another one continues the task
+/// when the lease expires.
+///
+/// The keys in Redis begin with `{PREFIX:task}:`, so a cluster keeps all tasks on one server. The
+/// keys of a task expire with the task. The IDs of tasks and the names of callers are stored only
+/// as SHA-256 digests in keys. The records of tasks contain arguments, results and the names of
+/// callers, and are stored unencrypted, so all users with access to the server can read them.
+#[derive(Clone, Debug)]
+pub struct RedisTasks {
+    connection: Connection,
+    /// The prefix of all Redis keys of this store, with a hash tag.
+    prefix: Arc<str>,
+    lease: Duration,
+}
+
+// === impl RedisTasks ===
+
+impl RedisTasks {
+    pub(super) fn new(connection: Connection, prefix: &str) -> Self {
+        Self { connection, prefix: format!("{{{prefix}:task}}").into(), lease: LEASE }
+    }
+
+    /// Sets the duration of a lease: the time after which another replica takes over the tasks of a
+    /// process that has ended without a release. Defaults to 15 seconds.
+    #[must_use]
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Returns the Redis key of a part of the store.
+    fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.prefix)
+    }
+
+    fn record(&self, key: &str) -> String {
+        self.key(&format!("record:{key}"))
+    }
+
+    async fn put(&self, key: &str, write: &TaskWrite<'_>) -> Result<(), TaskStoreError> {
+        let (phase, lease) = match write.phase {
+            TaskPhase::Working(lease) => ("working", lease),
+            TaskPhase::Waiting => ("waiting", Duration::ZERO),
+            TaskPhase::Ended => ("ended", Duration::ZERO),
+        };
+        let mut put = WRITE.key(self.record(key));
+        put.key(self.key("working")).key(self.key("unfinished")).key(self.key("all"));
+        if let Some(caller) = write.caller {
+            put.key(self.key(&format!("caller:{}", random::hex(&digest([caller])))));
+        }
+        put.arg(key).arg(write.expected.unwrap_or_default()).arg(write.token).arg(phase);
+        put.arg(ms(lease)).arg(ms(write.ttl.max(Duration::from_millis(1))));
+        put.arg(MAX_RECORD_BYTES).arg(MAX_UNFINISHED).arg(MAX_TASKS).arg(MAX_CALLER_UNFINISHED);
+        let fields =
+            [("call", write.call), ("state", write.state), ("checkpoint", write.checkpoint)];
+        for (field, value) in fields {
+            if let Some(value) = value {
+                put.arg(field).arg(value);
+            }
+        }
+        let answer: String = self.invoke(&put).await?;
+        match answer.as_str() {
+            "ok" => Ok(()),
+            "lost" => Err(TaskStoreError::Lost),
+            "large" => Err(TaskStoreError::TooLarge { max: MAX_RECORD_BYTES }),
+            "unfinished" => Err(TaskStoreError::Unfinished { max: MAX_UNFINISHED }),
+            "full" => Err(TaskStoreError::Full { max: MAX_TASKS }),
+            "caller" => Err(TaskStoreError::CallerUnfinished { max: MAX_CALLER_UNFINISHED }),
+            _ => Err(TaskStoreError::Unavailable("unexpected answer of the server".into())),
+        }
+    }
+
+    async fn fetch(&self, key: &str) -> Result<Option<StoredTask>, TaskStoreError> {
+        let fields = ["token", "call", "state"];
+        let get = ::redis::cmd("HMGET").arg(self.record(key)).arg(&fields).to_owned();
+        let asked = self.connection.ask(|mut server| {
+            let get = &get;
+            async move { get.query_async::<[Option<Vec<u8>>; 3]>(&mut server).await }.boxed()
+        });
+        let [Some(token), Some(call), Some(state)] = asked.await? else {
+            return Ok(None);
+        };
+        let token = String::from_utf8(token).unwrap_or_default();
+        Ok(Some(StoredTask::new(key.to_owned(), token, call, state)))
+    }
+
+    async fn fetch_checkpoint(&self, key: &str) -> Result<Option<Vec<u8>>, TaskStoreError> {
+        let get = ::redis::cmd("HGET").arg(self.record(key)).arg("checkpoint").to_owned();
+        let asked = self.connection.ask(|mut server| {
+            let get = &get;
+            async move { get.query_async(&mut server).await }.boxed()
+        });
+        Ok(asked.await?)
+    }
+
+    /// Renews all leases in one request.
+    async fn renew_all(
+        &self,
+        held: &[(String, String)],
+        lease: Duration,
+    ) -> Result<Vec<bool>, TaskStoreError> {
+        let mut renewals = ::redis::pipe();
+        renewals.load_script(&RENEW).ignore();
+        for (key, token) in held {
+            let mut renewal = RENEW.key(self.record(key));
+            renewal.key(self.key("working")).arg(key).arg(token).arg(ms(lease));
+            renewals.invoke_script(&renewal);
+        }
+        let asked = self.connection.ask(|mut server| {
+            let renewals = &renewals;
+            async move { renewals.query_async(&mut server).await }.boxed()
+        });
+        Ok(asked.await?)
+    }
+
+    async fn claim_expired(
+        &self,
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<StoredTask>, TaskStoreError> {
+        let mut expired = EXPIRED.key(self.key("working"));
+        let expired: Vec<String> = self.invoke(expired.arg(max)).await?;
+        let mut claimed = Vec::new();
+        // Claims the tasks one by one, because each script names its keys.
+        for key in expired {
+            let token = new_token()?;
+            let mut claim = CLAIM.key(self.record(&key));
+            claim.key(self.key("working")).arg(&key).arg(&token).arg(ms(lease));
+            let answer: Vec<Option<Vec<u8>>> = self.invoke(&claim).await?;
+            if let Ok([Some(call), Some(state)]) = <[_; 2]>::try_from(answer) {
+                claimed.push(StoredTask::new(key, token, call, state));
+            }
+        }
+        Ok(claimed)
+    }
+
+    async fn invoke<T>(&self, script: &ScriptInvocation<'_>) -> Result<T, TaskStoreError>
+    where
+        T: ::redis::FromRedisValue + Send,
+    {
+        let asked = self
+            .connection
+            .ask(|mut server| async move { script.invoke_async(&mut server).await }.boxed());
+        Ok(asked.await?)
+    }
+}
+
+impl TaskStore for RedisTasks {
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        write: TaskWrite<'a>,
+    ) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        async move { self.put(key, &write).await }.boxed()
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredTask>, TaskStoreError>> {
+        self.fetch(key).boxed()
+    }
+
+    fn checkpoint<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, TaskStoreError>> {
+        self.fetch_checkpoint(key).boxed()
+    }
+
+    fn renew<'a>(
+        &'a self,
+        held: &'a [(String, String)],
+        lease: Duration,
+    ) -> BoxFuture<'a, Result<Vec<bool>, TaskStoreError>> {
+        self.renew_all(held, lease).boxed()
+    }
+
+    fn claim(
+        &self,
+        max: usize,
+        lease: Duration,
+    ) -> BoxFuture<'_, Result<Vec<StoredTask>, TaskStoreError>> {
+        self.claim_expired(max, lease).boxed()
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<Away> for TaskStoreError {
+    fn from(away: Away) -> Self {
+        Self::Unavailable(away.to_string().into())
+    }
+}
