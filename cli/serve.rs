@@ -104,6 +104,7 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
     };
     let served = async {
         wait_for_backends(session).await;
+        gateway.watch_tasks();
         match listener {
             Some(listener) => {
                 serve_http(gateway, serve, listener, authentication.clone(), stop).await

@@ -12,7 +12,10 @@ use super::{header, read::Reader, source::sanitized};
 use crate::adapter::account;
 #[cfg(feature = "http")]
 use crate::{adapter::AuthenticatedCaller, random};
-use crate::{composite::Segment, message::Context};
+use crate::{
+    composite::Segment,
+    message::{Context, identified_by},
+};
 
 /// The key of the `[caller]` section in a configuration file.
 const SECTION: &str = "caller";
@@ -124,7 +127,8 @@ impl CallerConfig {
         &self,
     ) -> impl Fn(&Context) -> Option<String> + Send + Sync + use<> + 'static {
         let this = self.clone();
-        move |context| match (http_session(context), this.caller(context)) {
+        let caller = identified_by(move |context| this.caller(context));
+        move |context| match (http_session(context), caller(context)) {
             (None, None) => None,
             (Some(session), None) => Some(session.to_owned()),
             // Headers contain no line break, so the key of a session with a caller differs from all

@@ -255,6 +255,17 @@ impl Gateway {
         Ok(reloaded)
     }
 
+    /// Starts looking for [tasks](crate::tasks) of other processes that have ended, which this
+    /// gateway then continues. Does nothing unless the file stores tasks in Redis. Without this
+    /// method, the first request about a task starts it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime if the file stores tasks in Redis.
+    pub fn watch_tasks(&self) {
+        self.0.main.views().watch_tasks();
+    }
+
     /// Waits until all [tasks](crate::tasks) have ended, without a time limit; see
     /// [`TaskRegistry::finished`](crate::tasks::TaskRegistry::finished). Call this before
     /// [`close`](Self::close), which cancels the remaining tasks.
@@ -265,7 +276,8 @@ impl Gateway {
         }
     }
 
-    /// Closes the gateway in four steps. First, cancels all [tasks](crate::tasks). Then waits until
+    /// Closes the gateway in four steps. First, cancels all [tasks](crate::tasks), or gives them up
+    /// if a store shares them with other processes. Then waits until
     /// the [finally steps](crate::composite::Finally::on_cancel) of cancelled calls have ended, at
     /// most for their grace period. Then stops all backends and their child processes concurrently,
     /// including backends of previous configurations that still process requests. At the end, waits

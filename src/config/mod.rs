@@ -207,7 +207,8 @@
 //!
 //! The `[state]` section selects the store for the states of runs that wait for user input. The
 //! [`store`](crate::store) module describes the stores and key rotation. With `store = "redis"`,
-//! the states are stored in the Redis server of the [`[redis]`](#what-replicas-share) section.
+//! the states are stored in the Redis server of the [`[redis]`](#what-replicas-share) section, and
+//! so are [tasks](crate::tasks).
 //!
 //! Some keys of `[state]` are only valid with certain stores:
 //!

@@ -21,6 +21,7 @@ use crate::{
     budget::{BudgetStore, MemoryBudgets},
     composite::Segment,
     store::Store,
+    tasks::TaskRegistry,
 };
 
 /// The key of the `[redis]` section in a configuration file.
@@ -140,6 +141,16 @@ impl RedisConfig {
             );
         }
         limits.in_memory(of)
+    }
+
+    /// Creates a registry whose tasks are in Redis. If the file defines no valid Redis server, an
+    /// error was already reported, and the tasks are in memory.
+    pub(super) fn tasks(&self) -> TaskRegistry {
+        #[cfg(feature = "redis")]
+        if let Some(server) = &self.server {
+            return TaskRegistry::with_store(server.tasks());
+        }
+        TaskRegistry::new()
     }
 
     /// Returns the Redis server for the stores of a view. `view` is the URL path of the view, which

@@ -230,8 +230,21 @@ impl Views {
                 }
             }
         }
+        let tasks = running.stores().map(|stores| stores.tasks.clone());
         *self.lock() = running;
         Reloader::replace_all(replacements);
+        if tasks.is_some_and(|tasks| tasks.is_watched()) {
+            self.watch_tasks();
+        }
+    }
+
+    /// Makes all views continue tasks of other processes that have ended.
+    pub(super) fn watch_tasks(&self) {
+        let running = self.running();
+        running.stacks().iter().for_each(|(_, stack)| stack.watch_tasks());
+        if let Some(stores) = running.stores() {
+            stores.tasks.retain_views(|view| running.views.contains_key(&view.map(Into::into)));
+        }
     }
 }
 

@@ -25,11 +25,10 @@ use super::{
     validate::{self, ValidateTable},
 };
 use crate::{
-    composite::{CancelledRuns, CompositeLayer, CompositeTool, FlowPolicy},
+    composite::{CancelledRuns, CompositeLayer, CompositeTool, FlowPolicy, TaskMode},
     expr::Variables,
     observe::Observer,
     stack::StackLayer,
-    tasks::TaskRegistry,
     trace::TraceLayer,
 };
 
@@ -91,7 +90,12 @@ impl Sections {
         reader: &mut Reader<'_, '_>,
     ) -> Option<Layers> {
         let Shared { backends, router, redis, caller, state, variables, .. } = shared;
-        self.composite_tools.iter_mut().for_each(|tool| tool.variables = variables.clone());
+        for tool in &mut self.composite_tools {
+            tool.variables = variables.clone();
+            if state.has_tasks_per_replica() {
+                tool.task.get_or_insert(TaskMode::Never);
+            }
+        }
         let (limit, validate) =
             validate::build(&self.validate, validate::door(), &["validate".into()], reader);
         let filter = filter::build(self.filter, &["filter".into()], reader);
@@ -113,7 +117,7 @@ impl Sections {
             flow: shared.flow_session.layer(&shared.flow, &alias),
             caller: caller.clone(),
             cancelled_runs: CancelledRuns::new(),
-            tasks: TaskRegistry::new(),
+            tasks: state.tasks(redis),
         };
         if let Some(file) = file {
             stores.take_over(&file.stores);

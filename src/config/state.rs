@@ -18,6 +18,7 @@ use super::{
 use crate::{
     composite::{CompositeLayer, Segment},
     store::{MAX_KEY_ID, MIN_KEY, SealedStore, SignedStore, Store},
+    tasks::TaskRegistry,
 };
 
 /// The key of the `[state]` section in a configuration file.
@@ -32,7 +33,8 @@ pub(super) struct StateTable {
     /// returns it with the user's input.
     store: Option<StoreName>,
     /// Keys for encrypted or signed states. The first key is used for new states, and all keys for
-    /// returned states. Defaults to a random key, which is lost when the process ends.
+    /// returned states. Defaults to a random key, which is lost when the process ends. With keys,
+    /// the `task` of composites defaults to `never`, because each replica has its own tasks.
     keys: Option<Secret<Vec<KeyTable>>>,
     /// How long a run may wait for user input. Defaults to 1 hour.
     ttl: Option<Duration>,
@@ -64,7 +66,7 @@ enum StoreName {
     Signed,
     /// The memory of this process.
     Memory,
-    /// The Redis server of the `[redis]` section.
+    /// The Redis server of the `[redis]` section. It also stores tasks.
     Redis,
 }
 
@@ -195,6 +197,24 @@ impl StateConfig {
         }
     }
 
+    /// Creates the registry of tasks. If suspended runs are in Redis, so are tasks.
+    pub(super) fn tasks(&self, redis: &RedisConfig) -> TaskRegistry {
+        match self.settings.store {
+            StoreName::Redis => redis.tasks(),
+            _ => TaskRegistry::new(),
+        }
+    }
+
+    /// Returns `true` if both configurations have their tasks in the same store.
+    pub(super) fn has_tasks_of(&self, before: &Self) -> bool {
+        self.settings.redis == before.settings.redis
+    }
+
+    /// Returns `true` if several replicas continue suspended runs, but do not share tasks.
+    pub(super) fn has_tasks_per_replica(&self) -> bool {
+        !self.settings.keys.is_empty()
+    }
+
     #[cfg(test)]
     pub(super) fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
@@ -257,7 +277,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::config::Config;
+    use crate::{composite::TaskMode, config::Config};
 
     fn state(section: &str) -> StateConfig {
         let text = format!("[state]\n{section}");
@@ -331,6 +351,32 @@ mod tests {
         let [sealed, signed] =
             ["sealed", "signed"].map(|store| state(&format!("store = \"{store}\"\n{keys}")));
         assert!(!goes_on(&sealed, &signed) && !goes_on(&signed, &sealed));
+    }
+
+    #[test]
+    fn composites_have_no_tasks_by_default_if_replicas_do_not_share_them() {
+        let workflow = "[[composite_tools]]\nname = 'ask'\ndescription = 'Asks'\n\
+            strategy = 'workflow'\nsteps = [{ id = 'sure', type = 'elicitation', \
+            message = 'Sure?', schema = {} }]\n";
+        let keys = "keys = [{ id = \"a\", key = \"${KEY}\" }]";
+        let key = |_: &str| Some("s3cret of at least thirty-two bytes".into());
+        for (section, task, expected) in [
+            ("", "", TaskMode::Optional),
+            ("store = 'memory'", "", TaskMode::Optional),
+            (keys, "", TaskMode::Never),
+            (keys, "task = 'always'\n", TaskMode::Always),
+            #[cfg(feature = "redis")]
+            ("store = 'redis'\n[redis]\nurl = 'redis://127.0.0.1:1'", "", TaskMode::Optional),
+        ] {
+            let workflow = workflow.replace("strategy", &format!("{task}strategy"));
+            let text = format!("{workflow}[state]\n{section}");
+            let layers = Config::from_toml_str_with_env(&text, key).unwrap().layers;
+            let modes: Vec<_> =
+                layers.composite_layer.task_modes().map(|(_, mode, _)| mode).collect();
+            assert_eq!(modes, [expected], "{section}");
+            let is_shared = format!("{:?}", layers.stores.tasks).contains("RedisTasks");
+            assert_eq!(is_shared, section.contains("redis"), "{section}");
+        }
     }
 
     #[test]

@@ -32,12 +32,12 @@ impl Stores {
     /// Reuses each store of `before` whose settings are the same, so that its contents are kept.
     /// `before` is the previous configuration, or another view.
     pub(super) fn take_over(&mut self, before: &Self) {
+        self.tasks.take_over(&before.tasks, self.state.has_tasks_of(&before.state));
         self.state.take_over(&before.state);
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
         self.flow.take_over(&before.flow);
         self.cancelled_runs = before.cancelled_runs.clone();
-        self.tasks = before.tasks.clone();
     }
 
     /// Configures a composite layer with the store for waiting runs, and with the function that
