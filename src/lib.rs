@@ -67,7 +67,7 @@
 //! | what clients see | [`advertise`], [`alias`], [`filter`], [`lock`] |
 //! | what clients may send and use | [`limit`], [`validate`], [`budget`] |
 //! | what clients receive | [`truncate`], [`redact`], [`cache`], [`flow`] |
-//! | long calls | [`tasks`] |
+//! | long calls | [`tasks`], [`poll_tasks`] |
 //! | tools without a server | [`functions`], [`rig_compose`] |
 //! | observing and suspending runs | [`observe`], [`mermaid`], [`trace`], [`metrics`], [`store`], [`redis`] |
 //! | changes at run time | [`changes`], [`reload`] |
@@ -169,8 +169,8 @@ pub use self::telemetry::metrics;
 pub use self::{
     hosts::functions,
     layers::{
-        advertise, alias, budget, filter, flow, limit, lock, redact, tasks, trace, truncate,
-        validate,
+        advertise, alias, budget, filter, flow, limit, lock, poll_tasks, redact, tasks, trace,
+        truncate, validate,
     },
     middleware::{catalog, changes, intercept, pattern, reload},
     telemetry::{mermaid, observe},

@@ -223,7 +223,8 @@
 //! If a tool that a composite calls returns an `InputRequired` result, the composite forwards the
 //! questions in the result to the client. It then calls the tool again, with the client's answers
 //! and the state that the tool returned. The branch of the composite that calls the tool fails if
-//! the client does not support the questions, or if the tool continues as a task.
+//! the client does not support the questions. It also fails if the tool continues as a task. To wait
+//! for tasks, wrap the inner service in a [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer).
 //!
 //! # Asking the client
 //!

@@ -69,8 +69,8 @@ pin_project! {
             #[pin]
             reply: F,
         },
-        // The tool continued as a task. The task is cancelled, because composites cannot wait for
-        // tasks.
+        // The tool continued as a task, although the request does not declare that its caller
+        // supports tasks. The task is cancelled.
         Cancelling { cancelled: BoxFuture<'static, ()> },
         Done,
     }

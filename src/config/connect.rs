@@ -20,7 +20,7 @@ use http::{HeaderName, HeaderValue};
 use super::StdioConfig;
 #[cfg(feature = "http")]
 use super::{BackendAuth, HttpConfig, OAuthClientConfig};
-use super::{BackendConfig, Config, Reloaded, Transport};
+use super::{BackendConfig, Config, Reloaded, Transport, state::StateConfig};
 #[cfg(feature = "http")]
 use crate::adapter::remote::oauth::{OAuth, OAuthClient, TokenExchange};
 #[cfg(feature = "stdio")]
@@ -35,6 +35,7 @@ use crate::{
     changes::Changes,
     intercept::Intercepted,
     message::{Context, Request},
+    poll_tasks::PollTasksLayer,
     stack::BackendLayer,
 };
 
@@ -49,6 +50,8 @@ pub struct Backends {
     router: Router,
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
+    /// The store of the states of the backends' tasks that wait for answers.
+    state: StateConfig,
     changes: Changes,
     /// Flag that is set while the router is filled from remembered lists, for example during a
     /// reload. While it is set, list requests are answered from these lists, and are not sent to
@@ -109,7 +112,7 @@ impl Config {
     ///
     /// Panics if called outside a Tokio runtime with time and I/O enabled.
     pub fn connect(&self) -> Result<Backends, ConnectError> {
-        Backends::of(self, Changes::default(), &[])
+        Backends::of(self, self.layers.stores.state.clone(), Changes::default(), &[])
     }
 
     /// Returns the prefix of the tool and prompt names of the backend named `backend`, if the
@@ -119,6 +122,15 @@ impl Config {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
             Conflicts::Priority | Conflicts::Manual => String::new(),
         }
+    }
+}
+
+/// Creates the layer that waits for the tasks of a backend.
+fn poll_tasks(config: &Config, state: &StateConfig, backend: &str) -> PollTasksLayer {
+    let layer = PollTasksLayer::new(backend).state(state.store());
+    match config.layers.stores.caller.key() {
+        Some(caller) => layer.caller(caller),
+        None => layer,
     }
 }
 
@@ -146,7 +158,12 @@ fn description(
 impl Backends {
     /// Connects to the backends of a configuration. `before` contains the previous backends. If the
     /// connection settings of a backend have not changed, its connection is reused.
-    fn of(config: &Config, changes: Changes, before: &[Connected]) -> Result<Self, ConnectError> {
+    fn of(
+        config: &Config,
+        state: StateConfig,
+        changes: Changes,
+        before: &[Connected],
+    ) -> Result<Self, ConnectError> {
         if config.auth().is_some() {
             return Err(ConnectError(Reason::Auth));
         }
@@ -169,7 +186,9 @@ impl Backends {
             let this = Connected::new(backend, &changes, before)?;
             let remember = Remember { memory: this.memory.clone(), recall: recall.clone() };
             let description = description(&this.remote, &remember);
+            // The timeout is that of a single request, not that of a task.
             let service = Timeout::new(this.remote.clone(), backend.timeout());
+            let service = poll_tasks(config, &state, backend.name()).layer(service);
             let service = Intercepted::new(remember, service);
             let service = backend.layer().clone().changes(&changes).layer(service);
             let mut routed = Backend::new(backend.name(), service).description(description);
@@ -181,14 +200,16 @@ impl Backends {
         }
         let router = router.build().map_err(|error| ConnectError(Reason::Router(error)))?;
         let remotes = connected.iter().map(|connected| connected.remote.clone()).collect();
-        Ok(Self { router, remotes, connected: connected.into(), changes, recall })
+        Ok(Self { router, remotes, connected: connected.into(), state, changes, recall })
     }
 
     /// Connects to the backends of a new configuration, and reuses the connection of each backend
     /// whose connection settings are unchanged. Also returns the names of the backends that were
     /// kept, connected and removed.
     pub(super) fn reconnect(&self, config: &Config) -> Result<(Self, Reloaded), ConnectError> {
-        let backends = Self::of(config, self.changes.clone(), &self.connected)?;
+        let mut state = config.layers.stores.state.clone();
+        state.take_over(&self.state);
+        let backends = Self::of(config, state, self.changes.clone(), &self.connected)?;
         let names = |all: &[Connected], of: &dyn Fn(&Connected) -> bool| -> Vec<String> {
             all.iter().filter(|it| of(it)).map(|it| it.config.name().to_owned()).collect()
         };

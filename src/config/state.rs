@@ -16,7 +16,7 @@ use super::{
     variables::{Environment, Text},
 };
 use crate::{
-    composite::{CompositeLayer, Segment},
+    composite::Segment,
     store::{MAX_KEY_ID, MIN_KEY, SealedStore, SignedStore, Store},
     tasks::TaskRegistry,
 };
@@ -215,14 +215,10 @@ impl StateConfig {
         !self.settings.keys.is_empty()
     }
 
-    #[cfg(test)]
+    /// Returns the configured store of suspended runs, and of tasks of backends that wait for
+    /// answers.
     pub(super) fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
-    }
-
-    /// Makes a composite layer store its suspended runs in the configured store.
-    pub(super) fn apply(&self, layer: CompositeLayer) -> CompositeLayer {
-        layer.state(self.store.clone())
     }
 }
 

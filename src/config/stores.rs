@@ -43,7 +43,7 @@ impl Stores {
     /// Configures a composite layer with the store for waiting runs, and with the function that
     /// identifies callers.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
-        let layer = self.state.apply(layer).cancelled_runs(self.cancelled_runs.clone());
+        let layer = layer.state(self.state.store()).cancelled_runs(self.cancelled_runs.clone());
         match self.caller.key() {
             Some(caller) => layer.caller(caller),
             None => layer,

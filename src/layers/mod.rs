@@ -17,6 +17,8 @@ pub mod limit;
 
 pub mod lock;
 
+pub mod poll_tasks;
+
 pub mod redact;
 
 pub mod tasks;

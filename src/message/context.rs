@@ -63,6 +63,9 @@ pub struct Context {
     /// A flag that is set to `true` if a cache answers the request. `None` if no observer needs
     /// this information.
     pub(crate) cached: Option<Arc<AtomicBool>>,
+    /// `true` if a layer waits for the task as which the request may continue. A server that
+    /// supports tasks then receives the declaration that its caller does as well.
+    pub(crate) polls_tasks: bool,
 }
 
 /// The `_meta` and the extensions for the branches of a composite's run. They are copied once per
@@ -376,6 +379,7 @@ impl Context {
             tracing: self.tracing.clone(),
             is_in_span: self.is_in_span,
             cached: None,
+            polls_tasks: false,
         }
     }
 
@@ -418,6 +422,7 @@ impl Default for Context {
             tracing: None,
             is_in_span: false,
             cached: None,
+            polls_tasks: false,
         }
     }
 }
@@ -438,6 +443,7 @@ impl From<RequestContext<RoleServer>> for Context {
             tracing: None,
             is_in_span: false,
             cached: None,
+            polls_tasks: false,
         }
     }
 }

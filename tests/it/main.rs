@@ -80,6 +80,7 @@ mod page;
 mod pattern;
 #[cfg(feature = "cli")]
 mod person;
+mod poll_tasks;
 mod preview;
 #[cfg(feature = "cli")]
 mod program;

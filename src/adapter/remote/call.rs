@@ -1,8 +1,11 @@
 //! Sends requests to a remote server and converts the responses.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::FutureExt;
@@ -14,12 +17,12 @@ use rmcp::model::{
 use rmcp::{
     Peer, RoleClient, ServiceError,
     model::{
-        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, InputRequiredResult,
-        RequestId, RequestMetaObject, ServerResult, SubscribeRequestParams,
+        CancelledNotificationParam, ClientRequest, ErrorCode, ErrorData, JsonObject, RequestId,
+        RequestMetaObject, ServerResult, SubscribeRequestParams, TASKS_EXTENSION_ID, TaskPayload,
     },
     service::{PeerRequestOptions, RequestHandle},
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::{runtime::Handle, task::coop::unconstrained};
 use tokio_util::sync::CancellationToken;
 
@@ -90,6 +93,7 @@ impl Connection {
     ) -> Self {
         let info = peer.peer_info();
         let modern = info.as_ref().is_some_and(|info| is_modern(&info.protocol_version));
+        let tasks = modern && info.as_ref().is_some_and(|info| info.capabilities.supports_tasks());
         let logs = info.is_some_and(|info| info.capabilities.logging.is_some());
         Self {
             about: remote.about.clone(),
@@ -100,6 +104,7 @@ impl Connection {
             calls: None,
             elicitation: remote.elicitation,
             declares_nothing: false,
+            tasks,
             logs,
             passed_meta: remote.passed_meta.clone(),
             remote: Arc::downgrade(remote),
@@ -124,9 +129,7 @@ impl Connection {
         }
         match answer {
             Ok(mut result) if is_expected(&result) => {
-                if let ServerResult::InputRequiredResult(asks) = &result
-                    && let Err(why) = self.check_questions(asks)
-                {
+                if let Err(why) = self.check_questions(&result) {
                     tracing::warn!(
                         backend = &*self.about.name,
                         method,
@@ -136,6 +139,9 @@ impl Connection {
                     return Ok(self
                         .error(&format!("requested input, which was rejected: {why}"))
                         .into());
+                }
+                if let ServerResult::GetTaskResult(task) = &mut result {
+                    self.translate_task(&mut task.task.payload);
                 }
                 forget_server(&mut result);
                 Ok(result.into())
@@ -163,19 +169,29 @@ impl Connection {
         }
     }
 
-    /// Checks the questions in an `InputRequired` result. Returns an error message if the server
-    /// may not ask questions, or if the questions are too many or too large. Only servers with
-    /// protocol version 2026-07-28 or later return this result. Older servers send their questions
-    /// as separate requests.
-    fn check_questions(&self, asks: &InputRequiredResult) -> Result<(), &'static str> {
-        let asked = || asks.input_requests.iter().flatten();
+    /// Checks the questions in an `InputRequired` result, or in the state of a task. Returns an
+    /// error message if the server may not ask questions, or if the questions are too many or too
+    /// large. Only servers with protocol version 2026-07-28 or later return these results. Older
+    /// servers send their questions as separate requests.
+    fn check_questions(&self, result: &ServerResult) -> Result<(), &'static str> {
+        let (requests, state) = match result {
+            ServerResult::InputRequiredResult(asks) => {
+                (asks.input_requests.as_ref(), asks.request_state.as_ref())
+            }
+            ServerResult::GetTaskResult(task) => match &task.task.payload {
+                TaskPayload::InputRequired { input_requests } => (Some(input_requests), None),
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let asked = || requests.into_iter().flatten();
         if !self.elicitation && asked().next().is_some() {
             return Err("questions of this backend are not allowed");
         }
         if asked().count() > MAX_QUESTIONS {
             return Err("too many questions at once");
         }
-        let state = asks.request_state.as_ref().map_or(0, String::len);
+        let state = state.map_or(0, String::len);
         let bytes = asked().map(|(key, request)| key.len() + json_bytes(request));
         if bytes.sum::<usize>() + state > MAX_QUESTION_BYTES {
             return Err("the questions are too large");
@@ -236,9 +252,11 @@ impl Connection {
         // rmcp copies this `_meta` into the request, and adds the capabilities of this program's
         // client itself.
         let log_level = context.logs().filter(|_| self.modern && self.logs).map(Logs::level);
+        let declares_tasks = self.tasks && context.polls_tasks;
         if from.is_empty()
             && live_client.is_none()
             && log_level.is_none()
+            && !declares_tasks
             && (self.declares_nothing || !self.modern)
         {
             return None;
@@ -251,8 +269,11 @@ impl Connection {
                 None => live_client.filter(|_| may_ask(message)).map(LiveClient::capabilities),
             };
             let capabilities = capabilities.filter(|_| self.elicitation);
-            let relayed =
+            let mut relayed =
                 capabilities.map_or_else(Map::new, |capabilities| members(capabilities, ASKABLE));
+            if declares_tasks {
+                relayed.insert("extensions".to_owned(), json!({ TASKS_EXTENSION_ID: {} }));
+            }
             if !(relayed.is_empty() && self.declares_nothing) {
                 meta.insert(CLIENT_CAPABILITIES.to_owned(), Value::Object(relayed));
             }
@@ -289,6 +310,22 @@ impl Connection {
                 self.error("refused the request")
             }
             _ => error,
+        }
+    }
+
+    /// Converts the outcome of a task like the reply to a call: translates the error of a failed
+    /// task, and removes the server's name and version from the result of a completed task.
+    fn translate_task(&self, payload: &mut TaskPayload) {
+        match payload {
+            TaskPayload::Completed { result } => forget_server_in(result),
+            TaskPayload::Failed { error } => {
+                let parsed = serde_json::from_value(Value::Object(mem::take(error)));
+                let parsed = parsed.unwrap_or_else(|_| self.error("returned an invalid error"));
+                if let Ok(Value::Object(translated)) = serde_json::to_value(self.translate(parsed)) {
+                    *error = translated;
+                }
+            }
+            _ => (),
         }
     }
 
@@ -410,5 +447,15 @@ fn forget_server(result: &mut ServerResult) {
         && map.is_empty()
     {
         *meta = None;
+    }
+}
+
+/// Removes the backend server's name and version from the `_meta` of a result that is not parsed.
+fn forget_server_in(result: &mut JsonObject) {
+    if let Some(Value::Object(meta)) = result.get_mut("_meta")
+        && meta.remove(SERVER_INFO).is_some()
+        && meta.is_empty()
+    {
+        result.remove("_meta");
     }
 }

@@ -40,6 +40,9 @@
 //!   relayed to this client, from the level that the client has set. Otherwise, messages are only
 //!   logged locally. Clients share the connection, so the server's level is the lowest level that
 //!   any client has set.
+//! - *Tasks.* A server with protocol version 2026-07-28 may answer a call with a task only if a
+//!   [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer) around the service waits for it. The
+//!   server receives the declaration of the extension only then.
 //!
 //! A [`RemoteService`] declares no client capability except elicitation to a server with protocol
 //! version 2025-11-25 or older.

@@ -150,6 +150,9 @@ pub(super) struct Connection {
     /// each request to a server with protocol version 2026-07-28 or later contains the capabilities
     /// of its caller in `_meta`, even if there are none.
     pub(super) declares_nothing: bool,
+    /// `true` if the server speaks protocol version 2026-07-28 or later, and declares the extension
+    /// for tasks.
+    pub(super) tasks: bool,
     /// `true` if the server declares the `logging` capability.
     pub(super) logs: bool,
     /// Additional `_meta` keys that are forwarded from callers' requests to the server. The keys of

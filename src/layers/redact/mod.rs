@@ -39,7 +39,8 @@
 //!   the code -32021 also keeps the list of client capabilities that the tool requires.
 //! - A request for input, a task or any other kind of reply is replaced with an error. If the reply
 //!   was a task, the task continues on the server, because the layer cannot send a request to
-//!   cancel it.
+//!   cancel it. A [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer) below waits for tasks, so
+//!   that their results are redacted.
 //!
 //! By default, a redaction also removes the parts of a result that pointers cannot select. If these
 //! parts contain no secrets, call [`keep_texts`](Redaction::keep_texts). The [`RedactLayer`] then

@@ -54,6 +54,8 @@
 //!   replicas do not know them. A [shared store](#shared-stores) changes this. Otherwise, if any
 //!   replica must be able to continue the runs of a composite that asks, set its mode to `never`.
 //!
+//! Tasks that a server starts are another matter: see [`poll_tasks`](crate::poll_tasks).
+//!
 //! There is no notification when the state of a task changes, because rmcp does not support
 //! subscriptions to tasks.
 //!
