@@ -321,7 +321,8 @@ impl Connection {
             TaskPayload::Failed { error } => {
                 let parsed = serde_json::from_value(Value::Object(mem::take(error)));
                 let parsed = parsed.unwrap_or_else(|_| self.error("returned an invalid error"));
-                if let Ok(Value::Object(translated)) = serde_json::to_value(self.translate(parsed)) {
+                if let Ok(Value::Object(translated)) = serde_json::to_value(self.translate(parsed))
+                {
                     *error = translated;
                 }
             }

@@ -90,8 +90,9 @@
 //! declares the skills extension, and a request to set the log level to the backend that declares
 //! `logging`. Unless exactly one backend declares the capability, it rejects such requests with
 //! "method not found". If the router has a single backend whose description is unknown, that
-//! backend is assumed to declare both. Tasks and custom requests are always rejected with "method
-//! not found".
+//! backend is assumed to declare both. Requests about tasks and custom requests are always rejected
+//! with "method not found". If the tools of a backend may continue as tasks, wrap the backend in a
+//! [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer).
 //!
 //! # Examples
 //!

@@ -3,9 +3,9 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use rmcp::model::{
-    CallToolResult, ClientRequest, DetailedTask, ErrorCode, ErrorData, GetTaskParams,
-    GetTaskRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject, ServerResult,
-    TaskPayload, TaskStatus, UpdateTaskParams, UpdateTaskRequest,
+    CallToolResult, ClientRequest, DetailedTask, ErrorData, GetTaskParams, GetTaskRequest,
+    InputRequests, InputRequiredResult, InputResponses, JsonObject, ServerResult, TaskPayload,
+    TaskStatus, UpdateTaskParams, UpdateTaskRequest,
 };
 use serde_json::Value;
 use tokio::{runtime::Handle, time::sleep};
@@ -92,7 +92,7 @@ impl<S: ToolService> Polling<S> {
             if !self.status.is_terminal() {
                 sleep(self.state.interval).await;
             }
-            let DetailedTask { task, payload } = self.get().await?;
+            let DetailedTask { task, payload, .. } = self.get().await?;
             if self.status.is_terminal() && !task.status.is_terminal() {
                 return Err(self.error("reported that an ended task has not ended"));
             }
@@ -132,9 +132,7 @@ impl<S: ToolService> Polling<S> {
             ServerResult::GetTaskResult(result) if result.task.task.task_id == self.state.id => {
                 Ok(result.task)
             }
-            ServerResult::GetTaskResult(_) => {
-                Err(self.error("returned the state of another task"))
-            }
+            ServerResult::GetTaskResult(_) => Err(self.error("returned the state of another task")),
             _ => Err(self.error("returned an invalid state of a task")),
         }
     }
@@ -159,7 +157,7 @@ impl<S: ToolService> Polling<S> {
         loop {
             let request = Request::new(message.clone(), self.context.clone());
             let error: BoxError = match self.service.clone().oneshot(request).await {
-                Ok(reply) => return reply.into_result().inspect_err(|error| self.rejected(error)),
+                Ok(reply) => return reply.into_result(),
                 Err(error) => error.into(),
             };
             if attempts == MAX_ATTEMPTS || !is_transient(&*error) {
@@ -167,14 +165,6 @@ impl<S: ToolService> Polling<S> {
             }
             attempts += 1;
             sleep(self.state.interval.max(MIN_PAUSE)).await;
-        }
-    }
-
-    /// Handles an error with which the server rejects a request about the task.
-    fn rejected(&mut self, error: &ErrorData) {
-        // The server does not know the task.
-        if error.code == ErrorCode::INVALID_PARAMS {
-            self.guard.disarm();
         }
     }
 

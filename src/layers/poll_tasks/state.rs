@@ -75,8 +75,10 @@ impl TaskState {
         handle.map(|handle| format!("{PREFIX}{handle}")).map_err(|error| {
             tracing::warn!(backend = &*settings.name, %error, "failed to store the state of a task");
             let text = match error {
-                PutError::Unavailable(_) => "the state store is unavailable".to_owned(),
-                error => error.to_string(),
+                PutError::Unavailable(_) => {
+                    "the call cannot wait for an answer at the moment".to_owned()
+                }
+                error => format!("the call cannot wait for an answer: {error}"),
             };
             ErrorData::internal_error(text, None)
         })
@@ -97,7 +99,10 @@ impl TaskState {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|_| invalid()),
             Err(TakeError::Unavailable(error)) => {
                 tracing::warn!(backend = &*settings.name, %error, "failed to load a task's state");
-                Err(ErrorData::internal_error("the state store is unavailable", None))
+                Err(ErrorData::internal_error(
+                    "the state of the call is not available at the moment",
+                    None,
+                ))
             }
             Err(error) => {
                 let reason = Reason(&error.to_string()).to_string();

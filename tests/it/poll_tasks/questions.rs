@@ -168,11 +168,9 @@ async fn state_belongs_to_its_server_tool_and_caller() {
     let request = by("alice", asked("work", None, &[]));
     let (_, state) = questions(service.clone().oneshot(request).await.unwrap());
     let other_server = layer("other").layer(jobs.clone());
-    for (service, caller, tool) in [
-        (&service, "bob", "work"),
-        (&service, "alice", "play"),
-        (&other_server, "alice", "work"),
-    ] {
+    for (service, caller, tool) in
+        [(&service, "bob", "work"), (&service, "alice", "play"), (&other_server, "alice", "work")]
+    {
         let request = by(caller, asked(tool, state.clone(), &["a"]));
         let reply = service.clone().oneshot(request).await.unwrap();
         assert_eq!(reply.error().unwrap().message, "invalid `requestState`", "{caller} {tool}");

@@ -2,7 +2,7 @@
 
 use mcp_composite::adapter::RemoteService;
 use rmcp::{
-    ClientLifecycleMode, RoleServer, ClientServiceExt, ServerHandler, ServiceExt as _,
+    ClientLifecycleMode, ClientServiceExt, RoleServer, ServerHandler, ServiceExt as _,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, InputRequest,
         PaginatedRequestParams, ServerCapabilities, ServerConfig, UpdateTaskParams,
@@ -241,4 +241,32 @@ async fn served_client_receives_the_result_of_a_task() {
         let result = soon(connection.client.call_tool(params)).await.unwrap();
         assert_eq!(result.content[0].as_text().unwrap().text, "task");
     }
+}
+
+#[cfg(all(feature = "config", feature = "http"))]
+#[tokio::test]
+async fn gateway_waits_longer_than_the_timeout_of_a_request() {
+    use mcp_composite::config::{Config, Gateway};
+
+    let backend = Managed::new();
+    let server = crate::http::serve(backend.clone(), false).await;
+    // The tool takes 250 ms.
+    let text = format!(
+        "[[backends]]\nname = 'far'\nurl = 'http://{}/'\ntimeout = '200ms'\n\
+         [[composite_tools]]\nname = 'job'\ndescription = 'Works'\nstrategy = 'pipeline'\n\
+         steps = [{{ id = 'work', tool = 'far_work' }}]\n",
+        server.address
+    );
+    let config = Config::from_toml_str(&text).unwrap_or_else(|error| panic!("{error}"));
+    let gateway = Gateway::connect(&config).unwrap();
+    soon(gateway.backends().remotes()[0].connected()).await.unwrap();
+    for tool in ["far_work", "job"] {
+        let reply = soon(gateway.service().oneshot(call(tool, json!({})))).await.unwrap();
+        assert_eq!(super::text(&reply), "task");
+    }
+    let calling = gateway.service().oneshot(call("far_hangs", json!({})));
+    assert!(timeout(SECOND, calling).await.is_err());
+    soon(until(async || backend.tasks.running_task_count() == 0)).await;
+    assert_eq!(backend.log.lines(), ["call true", "call true", "call true", "cancel"]);
+    gateway.close().await;
 }
