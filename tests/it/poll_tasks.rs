@@ -9,7 +9,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool, Step, ToolCall},
+    composite::{CompositeLayer, CompositeTool, Step},
     message::{self, BackendError, BackendErrorKind, Reply, Request, ToolAnswer},
     poll_tasks::{PollTasks, PollTasksLayer},
 };
@@ -255,7 +255,7 @@ async fn call_that_is_dropped_during_a_poll_cancels_its_task_once() {
 
 #[tokio::test(start_paused = true)]
 async fn timeout_of_a_step_cancels_its_task() {
-    let step = Step::new("call", ToolCall::new("work").timeout(SECOND * 5 / 2));
+    let step = Step::new("call", "work").timeout(SECOND * 5 / 2);
     let composite = CompositeTool::workflow("job", "Calls a tool", [step]);
     let jobs = Jobs::new([working()]);
     let stack = CompositeLayer::new([composite]).unwrap().layer(jobs.polled());
