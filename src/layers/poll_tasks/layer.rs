@@ -2,9 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-use tower_layer::Layer;
-
-use super::service::PollTasks;
 use crate::{
     message::{Context, ContextKey},
     store::{DefaultStore, Store},
@@ -15,7 +12,7 @@ use crate::{
 /// See the [module docs](crate::poll_tasks) for a description and an example.
 #[derive(Clone)]
 pub struct PollTasksLayer {
-    settings: Settings,
+    pub(super) settings: Settings,
 }
 
 #[derive(Clone)]
@@ -63,14 +60,6 @@ impl PollTasksLayer {
     {
         self.settings.caller = Some(Arc::new(caller));
         self
-    }
-}
-
-impl<S> Layer<S> for PollTasksLayer {
-    type Service = PollTasks<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        PollTasks::new(inner, self.settings.clone())
     }
 }
 

@@ -10,10 +10,11 @@ use std::{
 use futures::future::BoxFuture;
 use pin_project_lite::pin_project;
 use rmcp::model::{ClientRequest, ServerResult};
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    layer::Settings,
+    layer::{PollTasksLayer, Settings},
     poll::Polling,
     state::{Owner, TaskState, handle},
 };
@@ -53,13 +54,19 @@ pin_project! {
     }
 }
 
+// === impl PollTasksLayer ===
+
+impl<S> Layer<S> for PollTasksLayer {
+    type Service = PollTasks<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        PollTasks { inner, settings: Arc::new(self.settings.clone()) }
+    }
+}
+
 // === impl PollTasks ===
 
 impl<S> PollTasks<S> {
-    pub(super) fn new(inner: S, settings: Settings) -> Self {
-        Self { inner, settings: Arc::new(settings) }
-    }
-
     /// Returns a reference to the inner service.
     pub const fn get_ref(&self) -> &S {
         &self.inner
