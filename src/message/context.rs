@@ -65,7 +65,6 @@ pub struct Context {
     pub(crate) cached: Option<Arc<AtomicBool>>,
     /// `true` if a layer waits for the task as which the request may continue. A server that
     /// supports tasks then receives the declaration that its caller does as well.
-    #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "only remote servers read it"))]
     pub(crate) polls_tasks: bool,
 }
 
