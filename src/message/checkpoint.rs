@@ -36,7 +36,6 @@ struct Handle(Arc<dyn Checkpoint>);
 
 impl Context {
     /// Sets the place where the run of this call stores its state.
-    #[cfg_attr(not(test), expect(dead_code, reason = "set by the layer for tasks"))]
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Arc<dyn Checkpoint>) {
         self.extensions.insert(Handle(checkpoint));
     }

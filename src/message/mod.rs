@@ -79,7 +79,6 @@ pub(crate) use self::{
     account::{Account, Charged, Hold},
     branch_name::BranchName,
     cause::{Cause, is_unsent},
-    checkpoint::{Checkpoint, CheckpointError},
     context::{BranchParts, ContextKey},
     ledger::Tally,
     logs::LogLevel,

@@ -25,6 +25,7 @@ mod clients;
 #[cfg(all(feature = "config", feature = "http"))]
 mod gateway;
 mod limits;
+mod takeover;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);

@@ -87,7 +87,8 @@
 //!   renews every 5 seconds. If the process ends, another replica continues the task within 20
 //!   seconds. If the process is shut down, it [releases](TaskRegistry::close) its tasks, and another
 //!   replica continues them within 5 seconds. A replica that has lost a lease drops its run, and can
-//!   no longer change the task. Steps that had not ended are called again.
+//!   no longer change the task. [Interrupted runs](crate::composite#interrupted-runs) describes
+//!   which steps are called again.
 //! - *Questions.* A task that waits for input has no lease and no run. The replica that receives the
 //!   last answer continues the task, with the headers and the access token of the request with the
 //!   answer. An optional call becomes a task when it asks.

@@ -234,6 +234,8 @@ impl Settings {
         drop(request);
         let mut first: ReplyFuture<S> =
             Box::pin(inner.call(Request::of_tool_call(params, context)));
+        // A call that is dropped before it has become a task is cancelled.
+        let cancel = task.cancel_on_drop();
         if !tool.is_immediate {
             match timeout(GRACE, &mut first).await {
                 // The state of a run that asks is in the shared store, so its call becomes a task.
@@ -247,6 +249,7 @@ impl Settings {
                 return Ok(if reply.asks() { error.into() } else { reply });
             }
         }
+        cancel.disarm();
         let first = async { first.await.map_err(|error| failure(METHOD, &*error.into())) };
         let task = task.start(first.boxed());
         Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())

@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     adapter::failure::{caught, mismatch},
-    message::{Checkpoint, CheckpointError, Reply, ToolAnswer},
+    message::{
+        Context, Reply, ToolAnswer,
+        checkpoint::{Checkpoint, CheckpointError},
+    },
     tasks::{state::object, tool::METHOD},
 };
 
@@ -39,6 +42,9 @@ pub(super) struct Held {
     writing: tokio::sync::Mutex<()>,
     /// Cancelled when the run must be dropped.
     pub(super) dropped: CancellationToken,
+    /// Cancelled before the run is dropped because its task or its call was cancelled. Otherwise,
+    /// another replica continues a run that is dropped.
+    pub(super) cancelled: CancellationToken,
 }
 
 struct Status {
@@ -80,6 +86,7 @@ impl Held {
             status: Mutex::new(Status { stage, state, checkpoint: None }),
             writing: tokio::sync::Mutex::default(),
             dropped: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
         }
     }
 
@@ -98,6 +105,9 @@ impl Held {
     /// Drops the run. `stage` determines whether it may still clean up.
     pub(super) fn leave(&self, stage: Stage) {
         self.status().stage = stage;
+        if stage == Stage::Cancelled {
+            self.cancelled.cancel();
+        }
         self.dropped.cancel();
     }
 
@@ -107,6 +117,12 @@ impl Held {
         let state = stored.ok().flatten().and_then(|task| record::parse::<State>(&task.state));
         let is_cancelled = state.is_some_and(|state| state.progress == Progress::Cancelled);
         self.leave(if is_cancelled { Stage::Cancelled } else { Stage::Lost });
+    }
+
+    /// Makes the run of a call with this context store its state here.
+    pub(super) fn keep_run_of(self: &Arc<Self>, context: &mut Context) {
+        context.set_checkpoint(self.clone());
+        context.set_cancellation(self.cancelled.clone());
     }
 
     /// Creates the record of a new task.

@@ -13,6 +13,7 @@ use tokio::{
     task::JoinSet,
     time::sleep,
 };
+use tokio_util::sync::DropGuard;
 use tracing::Instrument;
 
 mod held;
@@ -165,7 +166,7 @@ impl SharedTasks {
             self.store.get(&held.key).await?;
         }
         let held = Arc::new(held);
-        context.set_checkpoint(held.clone());
+        held.keep_run_of(context);
         Ok(NewTask { shared: self.clone(), id, held, slot })
     }
 
@@ -439,6 +440,12 @@ impl NewTask {
     /// Stores the task of an optional call.
     pub(super) async fn create(&self) -> Result<(), ErrorData> {
         self.held.create().await.map_err(|error| self.shared.unavailable(error))
+    }
+
+    /// Returns a guard that cancels the run when it is dropped. It must be dropped before the future
+    /// of the run.
+    pub(super) fn cancel_on_drop(&self) -> DropGuard {
+        self.held.cancelled.clone().drop_guard()
     }
 
     /// Runs the task. `reply` is the future of the reply to its call.

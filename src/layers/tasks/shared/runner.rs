@@ -58,7 +58,7 @@ impl Runner {
             context
         });
         *context.meta_mut() = meta.clone();
-        context.set_checkpoint(held.clone());
+        held.keep_run_of(&mut context);
         let mut params = params.clone();
         if let State { progress: Progress::Working { resume }, .. } = held.state() {
             params.input_responses = resume.answers;

@@ -187,10 +187,10 @@ impl Work {
         };
         match run.await {
             Ok(reply) => Ok(reply),
-            Err(crate::message::CheckpointError::Lost) => {
+            Err(crate::message::checkpoint::CheckpointError::Lost) => {
                 Ok(ErrorData::internal_error("lost", None).into())
             }
-            Err(crate::message::CheckpointError::Failed(text)) => {
+            Err(crate::message::checkpoint::CheckpointError::Failed(text)) => {
                 Ok(ErrorData::internal_error(text, None).into())
             }
         }
