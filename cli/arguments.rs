@@ -137,7 +137,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What to do with the runs of a running gateway.
+/// A command for the runs of a running gateway.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunsCommand {
     /// Lists the runs, the oldest first.

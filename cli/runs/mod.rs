@@ -108,7 +108,8 @@ impl RunLog {
         Some((run.redacted(redacted), nested.collect()))
     }
 
-    /// Cancels a run. Returns `None` if the run is not kept, and `Some(false)` if it is not running.
+    /// Cancels a run. Returns `None` if the run is not kept, and `Some(false)` if it is not
+    /// running.
     pub(crate) fn cancel(&self, id: &str) -> Option<bool> {
         self.lock().entries.get(id).map(Entry::cancel)
     }

@@ -223,8 +223,9 @@
 //! If a tool that a composite calls returns an `InputRequired` result, the composite forwards the
 //! questions in the result to the client. It then calls the tool again, with the client's answers
 //! and the state that the tool returned. The branch of the composite that calls the tool fails if
-//! the client does not support the questions. It also fails if the tool continues as a task. To wait
-//! for tasks, wrap the inner service in a [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer).
+//! the client does not support the questions. It also fails if the tool continues as a task. To
+//! wait for tasks, wrap the inner service in a
+//! [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer).
 //!
 //! # Asking the client
 //!
@@ -313,9 +314,8 @@
 //!
 //! let reply = service.oneshot(Request::call_tool("look")).await?;
 //!
-//! let result = reply.tool_result().unwrap();
-//! assert_eq!(result.is_error, Some(false));
-//! let texts: Vec<_> = result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
+//! let result = reply.tool_result().unwrap(); assert_eq!(result.is_error, Some(false)); let texts:
+//! Vec<_> = result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
 //! assert_eq!(texts, ["near:", "found", "branch `far` (tool `far`) failed: no ship"]);
 //! # Ok(())
 //! # }

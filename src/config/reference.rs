@@ -18,9 +18,9 @@ const UPDATE: &str = "UPDATE_SCHEMA";
 const INTRODUCTION: &str = "\
 # Configuration reference
 
-All sections and keys of a configuration file. The docs of the module [`config`][config] show the
-same keys in examples, and explain how the sections work together. This page is generated from the
-JSON Schema that [editors][guide::editor_support] use.
+All sections and keys of a configuration file. The module [`config`][config#composite-tools] shows
+the same keys in examples, and explains how the sections work together. This page is generated from
+the JSON Schema that [editors][guide::editor_support] use.
 
 A table has one row for each key. In the headings, `[[…]]` is an array of tables, and `*` is a name
 that the file chooses. A duration is a text such as `\"30s\"` or `\"1h 30m\"`. In each text, `${VAR}`
@@ -80,7 +80,7 @@ fn generated() -> String {
     // Puts the tables of a section below the section.
     sections.sort_by(|(a, _), (b, _)| a.split('.').next().cmp(&b.split('.').next()));
     writer.text.extend(sections.into_iter().map(|(_, text)| text));
-    writer.text += "\n[config]: ../config/mod.rs\n[guide::editor_support]: editor_support.md\n";
+    writer.text += "\n[config#composite-tools]: ../config/mod.rs\n[guide::editor_support]: editor_support.md\n";
     writer.text
 }
 

@@ -27,9 +27,9 @@
 //!
 //! Configure the Redis server with `maxmemory` and `maxmemory-policy noeviction`, so that a full
 //! server rejects new values. With other policies, the server would evict budgets and waiting runs.
-//! Handles and the IDs of tasks are stored only as SHA-256 digests, and so are the names of callers,
-//! except in the records of tasks. States, results and tasks are stored unencrypted, so all users
-//! with access to the server can read them.
+//! Handles and the IDs of tasks are stored only as SHA-256 digests, and so are the names of
+//! callers, except in the records of tasks. States, results and tasks are stored unencrypted, so
+//! all users with access to the server can read them.
 //!
 //! # Examples
 //!

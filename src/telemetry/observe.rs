@@ -146,8 +146,8 @@ pub struct RunId(pub(crate) u64);
 ///
 /// [`cancel`](Self::cancel) ends the run as if its call was dropped: its tool calls are cancelled,
 /// [finally steps for cancelled calls](crate::composite::Finally::on_cancel) run, and the observers
-/// receive [`What::RunDropped`]. The caller of the composite receives an error result. If the run is
-/// nested in another run, only the branch that called it fails.
+/// receive [`What::RunDropped`]. The caller of the composite receives an error result. If the run
+/// is nested in another run, only the branch that called it fails.
 ///
 /// A run that is suspended cannot be cancelled. A handle does not keep its run alive. Two handles
 /// are equal if they belong to the same run.

@@ -75,30 +75,30 @@
 //!
 //! # Shared stores
 //!
-//! A [`TaskStore`] is shared by several replicas. Each of them answers requests about all tasks, and
-//! continues the tasks of a replica whose process has ended. With [`TaskRegistry::with_store`], the
-//! tasks of a registry are in a store. [`RedisTasks`] is a store in Redis; in a configuration file,
-//! `[state] store = "redis"` selects it. [`MemoryTaskStore`] is a store for tests.
+//! A [`TaskStore`] is shared by several replicas. Each of them answers requests about all tasks,
+//! and continues the tasks of a replica whose process has ended. With [`TaskRegistry::with_store`],
+//! the tasks of a registry are in a store. [`RedisTasks`] is a store in Redis; in a configuration
+//! file, `[state] store = "redis"` selects it. [`MemoryTaskStore`] is a store for tests.
 //!
-//! - *Records.* The record of a task contains the call, its progress, and the state of its run, which
-//!   is stored after each step. It contains neither the headers nor the access token of the request.
-//!   Records are not encrypted.
-//! - *Leases.* The replica that runs a task holds a [lease](TaskStore::lease) of 15 seconds, which it
-//!   renews every 5 seconds. If the process ends, another replica continues the task within 20
-//!   seconds. If the process is shut down, it [releases](TaskRegistry::close) its tasks, and another
-//!   replica continues them within 5 seconds. A replica that has lost a lease drops its run, and can
-//!   no longer change the task. [Interrupted runs](crate::composite#interrupted-runs) describes
-//!   which steps are called again.
-//! - *Questions.* A task that waits for input has no lease and no run. The replica that receives the
-//!   last answer continues the task, with the headers and the access token of the request with the
-//!   answer. An optional call becomes a task when it asks.
-//! - *Callers.* A task that a replica takes over has no headers and no access token. Layers identify
-//!   its caller from the record, instead of their `caller` functions. Calls of backends that need
-//!   the access token of the caller fail.
+//! - *Records.* The record of a task contains the call, its progress, and the state of its run,
+//!   which is stored after each step. It contains neither the headers nor the access token of the
+//!   request. Records are not encrypted.
+//! - *Leases.* The replica that runs a task holds a [lease](TaskStore::lease) of 15 seconds, which
+//!   it renews every 5 seconds. If the process ends, another replica continues the task within 20
+//!   seconds. If the process is shut down, it [releases](TaskRegistry::close) its tasks, and
+//!   another replica continues them within 5 seconds. A replica that has lost a lease drops its
+//!   run, and can no longer change the task. [Interrupted runs](crate::composite#interrupted-runs)
+//!   describes which steps are called again.
+//! - *Questions.* A task that waits for input has no lease and no run. The replica that receives
+//!   the last answer continues the task, with the headers and the access token of the request with
+//!   the answer. An optional call becomes a task when it asks.
+//! - *Callers.* A task that a replica takes over has no headers and no access token. Layers
+//!   identify its caller from the record, instead of their `caller` functions. Calls of backends
+//!   that need the access token of the caller fail.
 //! - *Cancellation.* `tasks/cancel` ends the task at once. If another replica runs it, that replica
 //!   drops the run at its next write, or within 5 seconds.
-//! - *Definitions.* A replica without the composite of a task does not continue it. If no replica has
-//!   the composite, the task stays `working` until it expires.
+//! - *Definitions.* A replica without the composite of a task does not continue it. If no replica
+//!   has the composite, the task stays `working` until it expires.
 //! - *Failures.* While the store is unavailable, requests about tasks fail, a call with
 //!   [`TaskMode::Always`] is rejected, and a call with [`TaskMode::Optional`] returns its result. A
 //!   run that cannot store its state for 5 seconds ends with an error.

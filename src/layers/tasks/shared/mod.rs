@@ -442,8 +442,8 @@ impl NewTask {
         self.held.create().await.map_err(|error| self.shared.unavailable(error))
     }
 
-    /// Returns a guard that cancels the run when it is dropped. It must be dropped before the future
-    /// of the run.
+    /// Returns a guard that cancels the run when it is dropped. It must be dropped before the
+    /// future of the run.
     pub(super) fn cancel_on_drop(&self) -> DropGuard {
         self.held.cancelled.clone().drop_guard()
     }
