@@ -166,7 +166,10 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             true => StepSet::first(plan.steps().len()),
         };
         let waiting = steps.without(finished).without(running);
-        let takeover = Takeover::new(plan, &mut state, waiting, settings.repeatable);
+        let takeover = state
+            .running
+            .take()
+            .map(|running| Takeover::new(plan, &state, running, waiting, settings.repeatable));
         // Questions of steps come first, because their answers may end the run before a tool is
         // called again.
         state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
@@ -179,7 +182,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             is_limited: settings.is_limited,
             asking: settings.asking,
             is_resuming: !state.asked.is_empty()
-                || takeover.as_ref().is_some_and(Takeover::has_left),
+                || takeover.as_ref().is_some_and(|takeover| takeover.has_left()),
             state,
             effects,
             waiting,
@@ -190,7 +193,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             advancing: StepSet::default(),
             retrying: 0,
             requested: None,
-            takeover: takeover.map(Box::new),
+            takeover,
             soonest: None,
             evaluations: EVALUATIONS,
         }

@@ -3,7 +3,7 @@
 use super::{
     branches::BranchId,
     loop_state::LoopState,
-    plan::{LoopPlan, Plan, StepSet},
+    plan::{CallSite, LoopPlan, Plan, StepSet},
     state::RunState,
 };
 
@@ -23,18 +23,19 @@ pub(super) struct Takeover {
 // === impl Takeover ===
 
 impl Takeover {
-    /// Takes the running steps out of a stored state, and returns the calls that may have started.
-    /// Returns `None` if the run was suspended when its state was stored. `waiting` contains the
-    /// steps that have not finished in this state, without those that wait for answers and without
-    /// loops that have started. `repeatable` contains the call sites whose tools may be called
-    /// again.
+    /// Returns the calls that may have started after `state` was stored. `running` contains the
+    /// steps that were running in this state, and `waiting` those that have not finished, without
+    /// those that wait for answers and without loops that have started. `repeatable` contains the
+    /// call sites whose tools may be called again.
+    #[cold]
     pub(super) fn new(
         plan: &Plan,
-        state: &mut RunState,
+        state: &RunState,
+        running: Vec<usize>,
         waiting: StepSet,
         repeatable: Vec<usize>,
-    ) -> Option<Self> {
-        let running: StepSet = state.running.take()?.into_iter().collect();
+    ) -> Box<Self> {
+        let running: StepSet = running.into_iter().collect();
         let asked = state.asked.iter().map(|asked| asked.id.step);
         let loops = state.loops.iter().map(|each| each.step);
         let started = running.union(asked.chain(loops).collect());
@@ -53,7 +54,7 @@ impl Takeover {
         let left = state.loops.iter().flat_map(left).filter(|&id| !waits(id));
         let mut left: Vec<_> = left.collect();
         left.sort_unstable_by(|one, other| other.cmp(one));
-        Some(Self {
+        Box::new(Self {
             steps: started.union(ready.collect()),
             started: state
                 .loops
@@ -70,8 +71,19 @@ impl Takeover {
         !self.left.is_empty()
     }
 
+    /// Returns `true` if it is unknown whether this call has started, and the call may not be
+    /// repeated.
+    #[cold]
+    pub(super) fn has_lost(&self, id: BranchId, site: &CallSite, plan: &Plan) -> bool {
+        let step = &plan.steps()[id.step];
+        self.steps.contains(id.step)
+            && step.action.as_loop().is_none_or(|each| self.has_element(id, each))
+            && !step.retry_lost
+            && !self.repeatable.contains(&site.site)
+    }
+
     /// Returns `true` if this element of a loop may have started.
-    pub(super) fn has_element(&self, id: BranchId, each: &LoopPlan) -> bool {
+    fn has_element(&self, id: BranchId, each: &LoopPlan) -> bool {
         let started = self.started.iter().find(|(step, _)| *step == id.step);
         id.element < started.map_or(each.max_parallel, |(_, count)| *count)
     }

@@ -120,13 +120,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 
     /// Returns `true` if this call may have started before the previous process stopped, and its
     /// tool may not be called again.
+    #[inline]
     pub(super) fn is_lost(&self, id: BranchId, site: &CallSite) -> bool {
-        let Some(takeover) = &self.takeover else { return false };
-        let step = &self.plan.steps()[id.step];
-        takeover.steps.contains(id.step)
-            && step.action.as_loop().is_none_or(|each| takeover.has_element(id, each))
-            && !step.retry_lost
-            && !takeover.repeatable.contains(&site.site)
+        self.takeover.as_ref().is_some_and(|takeover| takeover.has_lost(id, site, self.plan))
     }
 
     /// Ends a call whose outcome is unknown, because the previous process stopped. `begun` is its
