@@ -234,9 +234,10 @@ impl Replica {
         let tools = tools.tool("slow", Answer::text("late").after(LEASE));
         let asks = Step::new("sure", Elicitation::new("Sure?", json!({})));
         let approval = [asks, Step::new("call", "quick").depends_on(["sure"])];
+        let call = Step::new("call", "slow").retry_lost(true);
         let composites = [
             CompositeTool::workflow("approval", "Asks", approval),
-            CompositeTool::workflow("slow_work", "Works", [Step::new("call", "slow")]),
+            CompositeTool::workflow("slow_work", "Works", [call]),
         ];
         let composites = composites.map(|composite| composite.task(TaskMode::Always));
         let layer = StackLayer::new()
