@@ -199,7 +199,7 @@ use self::support::url;
 #[cfg(not(feature = "metrics"))]
 use self::telemetry::metrics;
 use self::{
-    middleware::pattern_watch,
+    middleware::{pattern_watch, response_future},
     support::{
         error_chain, fingerprint, json_pointer, json_size, log_pause, named, names, pagination,
         random, readiness, suggest, text_position, uri, warnings,

@@ -380,7 +380,7 @@ pub use self::{
         StepPreview, StopPreview, Wave,
     },
     repeat::Repeat,
-    service::{Composite, ResponseFuture},
+    service::Composite,
     step::{
         Action, Case, ComputedValue, Elicitation, ForEach, OnError, Otherwise, Retry, Step, Stop,
         Switch, Then,
@@ -391,6 +391,7 @@ pub use self::{
     task_mode::TaskMode,
     tool_call::ToolCall,
 };
+pub use crate::response_future::ResponseFuture;
 pub use crate::{
     engine::{limits::CallLimits, plan::OnRefusal},
     message::branch::{BRANCH, LABEL, TOOL},

@@ -106,7 +106,7 @@ pub(super) fn answer<S>(
     mut request: Request,
     settings: Arc<Settings>,
     started: Instant,
-) -> impl Future<Output = Reply> + Send + use<S>
+) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S>
 where
     S: ToolService,
 {
@@ -116,10 +116,12 @@ where
     // reserve space for its arguments twice.
     async move {
         if let Err(error) = check_runtime() {
-            return error;
+            return Ok(error);
         }
         let settings = &*settings;
-        let Some(call) = request.tool_call_mut() else { return Reply::malformed("tools/call") };
+        let Some(call) = request.tool_call_mut() else {
+            return Ok(Reply::malformed("tools/call"));
+        };
         let arguments = call.arguments.take();
         let has_state = call.request_state.is_some();
         let compiled = &program.composites[composite];
@@ -135,7 +137,7 @@ where
             let context = request.context();
             let called = (composite, arguments, None);
             let run = runner.run(&program, called, context, scope, None, None);
-            return run.await.map_or_else(Reply::from, Reply::from);
+            return Ok(run.await.map_or_else(Reply::from, Reply::from));
         }
         let answered = |call: &mut CallToolRequestParams| {
             (call.input_responses.take(), call.request_state.take())
@@ -150,7 +152,7 @@ where
             .map(|checkpoint| Arc::new(CallCheckpoint::new(checkpoint.clone(), called.binding())));
         let called = Called { checkpoint, ..called };
         // Boxed because the future is large and rarely needed.
-        Box::pin(called.answer(runner, answers, state)).await
+        Ok(Box::pin(called.answer(runner, answers, state)).await)
     }
 }
 

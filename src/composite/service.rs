@@ -2,13 +2,11 @@
 
 use std::{
     fmt,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use futures::future::{BoxFuture, Either, FutureExt, Ready, ready};
-use pin_project_lite::pin_project;
 use rmcp::model::{ErrorData, JsonObject};
 use tokio::time::Instant;
 use tower::BoxError;
@@ -26,8 +24,9 @@ use super::{
 use crate::{
     catalog::{Known, ListError, Lookup, Needs},
     engine::plan::Plan,
-    intercept::{Informed, future::InformedFuture},
+    intercept::Informed,
     message::{ItemKind, Refusal, Reply, Request, ToolService},
+    response_future::ResponseFuture,
 };
 
 /// Middleware that adds composite tools to an inner service. Created by [`CompositeLayer`].
@@ -37,27 +36,6 @@ use crate::{
 pub struct Composite<S> {
     listing: Informed<Listing, S>,
     settings: Arc<Settings>,
-}
-
-pin_project! {
-    /// The response future of [`Composite`].
-    pub struct ResponseFuture<F, E> {
-        #[pin]
-        state: State<F, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, E> {
-        Passed {
-            #[pin]
-            reply: F,
-        },
-        // Boxed because two states with inline futures would enlarge the future of every call.
-        Listed { reply: Pin<Box<InformedFuture<Listing, F, E>>> },
-        Running { reply: BoxFuture<'static, Reply> },
-    }
 }
 
 /// The way in which the middleware answers a request.
@@ -191,15 +169,9 @@ where
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         match Route::of(&self.listing.rule().program, &request) {
-            Route::Inner => ResponseFuture {
-                state: State::Passed { reply: self.listing.inner_mut().call(request) },
-            },
-            Route::Listing => ResponseFuture {
-                state: State::Listed { reply: Box::pin(self.listing.call(request)) },
-            },
-            Route::Run(composite) => {
-                ResponseFuture { state: State::Running { reply: self.run(composite, request) } }
-            }
+            Route::Inner => ResponseFuture::forwarded(self.listing.inner_mut().call(request)),
+            Route::Listing => ResponseFuture::boxed(Box::pin(self.listing.call(request))),
+            Route::Run(composite) => ResponseFuture::boxed(self.run(composite, request)),
         }
     }
 }
@@ -212,14 +184,14 @@ where
         &mut self,
         composite: usize,
         mut request: Request,
-    ) -> BoxFuture<'static, Reply> {
+    ) -> BoxFuture<'static, Result<Reply, S::Error>> {
         // The readiness that this call reserved is released, because each branch acquires readiness
         // itself. Otherwise, a service that admits one request at a time would deadlock.
         let inner = Box::new(self.listing.give_back_readiness());
         // The branches run in their own tasks, and need the data of the request that they belong
         // to.
         if let Err(refusal) = request.enter() {
-            return Box::pin(ready(refusal.into()));
+            return Box::pin(ready(Ok(refusal.into())));
         }
         let rule = self.listing.rule();
         let program = rule.program.clone();
@@ -234,14 +206,14 @@ where
                     let runner = Runner { program, known, inner, cancelled_runs };
                     Box::pin(rounds::answer(runner, composite, request, settings, started))
                 }
-                None => Box::pin(ready(unavailable(&program, composite))),
+                None => Box::pin(ready(Ok(unavailable(&program, composite)))),
             },
             Either::Right(listed) => Box::pin(async move {
                 if let Err(error) = rounds::check_runtime() {
-                    return error;
+                    return Ok(error);
                 }
                 let Some((known, started)) = listed.await else {
-                    return unavailable(&program, composite);
+                    return Ok(unavailable(&program, composite));
                 };
                 let runner = Runner { program, known, inner, cancelled_runs };
                 rounds::answer(runner, composite, request, settings, started).await
@@ -313,29 +285,5 @@ impl Route {
         }
         let composite = request.tool_call().and_then(|call| program.find(&call.name));
         composite.map_or(Self::Inner, Self::Run)
-    }
-}
-
-// === impl ResponseFuture ===
-
-impl<F, E> Future for ResponseFuture<F, E>
-where
-    F: Future<Output = Result<Reply, E>>,
-{
-    type Output = Result<Reply, E>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Listed { reply } => reply.as_mut().poll(cx),
-            StateProj::Running { reply } => reply.as_mut().poll(cx).map(Ok),
-        }
-    }
-}
-
-impl<F, E> fmt::Debug for ResponseFuture<F, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
 }

@@ -12,3 +12,5 @@ pub(crate) mod pattern_watch;
 pub mod pattern;
 
 pub mod reload;
+
+pub(crate) mod response_future;

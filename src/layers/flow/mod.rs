@@ -98,7 +98,7 @@ pub(crate) fn are_labels(key: &str, value: &Value) -> bool {
 
 /// Futures of the service in this module.
 pub mod future {
-    pub use super::service::ResponseFuture;
+    pub use crate::response_future::ResponseFuture;
 }
 
 /// Determines what happens if a session that has received private and untrusted data calls an

@@ -2,11 +2,9 @@
 
 use std::{
     fmt,
-    pin::Pin,
     task::{Context, Poll},
 };
 
-use pin_project_lite::pin_project;
 use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -14,8 +12,9 @@ use tower_service::Service;
 use super::{FlowLayer, rule::FlowRule};
 use crate::{
     catalog::ListError,
-    intercept::{Informed, future::InformedFuture},
+    intercept::Informed,
     message::{Reply, Request, ToolService},
+    response_future::ResponseFuture,
 };
 
 /// Middleware that adds labels to the results of the wrapped service, and can deny calls of egress
@@ -24,26 +23,6 @@ use crate::{
 /// The middleware is ready when the wrapped service is ready.
 #[derive(Clone)]
 pub struct Flow<S>(Informed<FlowRule, S>);
-
-pin_project! {
-    /// Response future of [`Flow`].
-    pub struct ResponseFuture<F, E> {
-        #[pin]
-        state: State<F, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, E> {
-        Passed {
-            #[pin]
-            reply: F,
-        },
-        // Boxed to keep the future of stacks without labels small.
-        Labeled { reply: Pin<Box<InformedFuture<FlowRule, F, E>>> },
-    }
-}
 
 // === impl FlowLayer ===
 
@@ -93,40 +72,16 @@ where
 
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
-        let state = if self.0.rule().is_idle() {
-            State::Passed { reply: self.0.inner_mut().call(request) }
+        if self.0.rule().is_idle() {
+            ResponseFuture::forwarded(self.0.inner_mut().call(request))
         } else {
-            State::Labeled { reply: Box::pin(self.0.call(request)) }
-        };
-        ResponseFuture { state }
+            ResponseFuture::boxed(Box::pin(self.0.call(request)))
+        }
     }
 }
 
 impl<S: fmt::Debug> fmt::Debug for Flow<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Flow").field(&self.0).finish()
-    }
-}
-
-// === impl ResponseFuture ===
-
-impl<F, E> Future for ResponseFuture<F, E>
-where
-    F: Future<Output = Result<Reply, E>>,
-{
-    type Output = Result<Reply, E>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Labeled { reply } => reply.as_mut().poll(cx),
-        }
-    }
-}
-
-impl<F, E> fmt::Debug for ResponseFuture<F, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
 }

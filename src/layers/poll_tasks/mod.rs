@@ -95,7 +95,5 @@ mod poll;
 mod service;
 mod state;
 
-pub use self::{
-    layer::PollTasksLayer,
-    service::{PollTasks, ResponseFuture},
-};
+pub use self::{layer::PollTasksLayer, service::PollTasks};
+pub use crate::response_future::ResponseFuture;

@@ -1,14 +1,10 @@
 //! The service that waits for the tasks of the wrapped service.
 
 use std::{
-    fmt,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
-use pin_project_lite::pin_project;
 use rmcp::model::{ClientRequest, ServerResult};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -21,37 +17,18 @@ use super::{
 use crate::{
     message::{Reply, Request, ToolService},
     readiness::take_ready,
+    response_future::ResponseFuture,
 };
 
 /// Middleware that waits for the tasks of a server. Created by
 /// [`PollTasksLayer`](super::PollTasksLayer).
 ///
-/// `PollTasks` is ready when the inner service is ready.
+/// `PollTasks` is ready when the inner service is ready. Dropping a response future cancels the
+/// task for which it waits.
 #[derive(Clone, Debug)]
 pub struct PollTasks<S> {
     inner: S,
     settings: Arc<Settings>,
-}
-
-pin_project! {
-    /// Response future of [`PollTasks`].
-    ///
-    /// Dropping a `ResponseFuture` cancels the task for which it waits.
-    pub struct ResponseFuture<F, E> {
-        #[pin]
-        state: State<F, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, E> {
-        Passed {
-            #[pin]
-            reply: F,
-        },
-        Called { reply: BoxFuture<'static, Result<Reply, E>> },
-    }
 }
 
 // === impl PollTasksLayer ===
@@ -86,14 +63,13 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let state = match request.message() {
+        match request.message() {
             ClientRequest::CallToolRequest(_) => {
                 let inner = take_ready(&mut self.inner);
-                State::Called { reply: Box::pin(call(self.settings.clone(), inner, request)) }
+                ResponseFuture::boxed(Box::pin(call(self.settings.clone(), inner, request)))
             }
-            _ => State::Passed { reply: self.inner.call(request) },
-        };
-        ResponseFuture { state }
+            _ => ResponseFuture::forwarded(self.inner.call(request)),
+        }
     }
 }
 
@@ -129,26 +105,4 @@ where
     let state = TaskState::new(&created.task);
     let polling = Polling::new(settings, service, context, abilities, owner, state);
     Ok(Box::pin(polling.start(created.task.status)).await)
-}
-
-// === impl ResponseFuture ===
-
-impl<F, E> Future for ResponseFuture<F, E>
-where
-    F: Future<Output = Result<Reply, E>>,
-{
-    type Output = Result<Reply, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Called { reply } => reply.as_mut().poll(cx),
-        }
-    }
-}
-
-impl<F, E> fmt::Debug for ResponseFuture<F, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
 }

@@ -198,6 +198,7 @@ pub(crate) use self::shared::store::new_token;
 pub use self::{
     layer::TaskLayer,
     registry::TaskRegistry,
-    service::{ResponseFuture, Tasks},
+    service::Tasks,
     shared::{MemoryTaskStore, StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite},
 };
+pub use crate::response_future::ResponseFuture;

@@ -1,15 +1,12 @@
 //! The service that runs calls as tasks.
 
 use std::{
-    fmt,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use futures::future::{BoxFuture, FutureExt, ready};
-use pin_project_lite::pin_project;
+use futures::future::{FutureExt, ready};
 use rmcp::model::{
     ClientRequest, CreateTaskResult, ErrorData, GetTaskResult, ServerResult, TaskAckResult,
 };
@@ -30,6 +27,7 @@ use crate::{
     json_size::json_bytes,
     message::{Reply, Request, ToolService, Tracing, tasks::declare_tasks},
     readiness::take_ready,
+    response_future::ResponseFuture,
 };
 
 /// A call that can become a task returns its result directly if it takes no longer than this.
@@ -44,25 +42,6 @@ pub struct Tasks<S> {
     inner: S,
     /// `None` if no calls become tasks.
     settings: Option<Arc<Settings>>,
-}
-
-pin_project! {
-    /// Response future of [`Tasks`].
-    pub struct ResponseFuture<F, E> {
-        #[pin]
-        state: State<F, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, E> {
-        Passed {
-            #[pin]
-            reply: F,
-        },
-        Working { reply: BoxFuture<'static, Result<Reply, E>> },
-    }
 }
 
 // === impl TaskLayer ===
@@ -116,11 +95,10 @@ where
             Some(settings) => settings.clone().work(&mut self.inner, request),
             None => Err(request),
         };
-        let state = match work {
-            Ok(reply) => State::Working { reply },
-            Err(request) => State::Passed { reply: self.inner.call(request) },
-        };
-        ResponseFuture { state }
+        match work {
+            Ok(reply) => ResponseFuture::boxed(reply),
+            Err(request) => ResponseFuture::forwarded(self.inner.call(request)),
+        }
     }
 }
 
@@ -347,27 +325,4 @@ async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Re
 async fn known<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let reply = reply.await?;
     Ok(if reply.is_method_not_found() { ErrorData::from(UnknownTask).into() } else { reply })
-}
-
-// === impl ResponseFuture ===
-
-impl<F, E> Future for ResponseFuture<F, E>
-where
-    F: Future<Output = Result<Reply, E>>,
-{
-    type Output = Result<Reply, E>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Working { reply } => reply.as_mut().poll(cx),
-        }
-    }
-}
-
-impl<F, E> fmt::Debug for ResponseFuture<F, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
 }

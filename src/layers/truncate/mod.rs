@@ -154,7 +154,7 @@ pub const SHORTENED: &str = "mcp-composite/shortened";
 
 /// The response futures of the services in this module.
 pub mod future {
-    pub use super::service::ResponseFuture;
+    pub use crate::response_future::ResponseFuture;
 }
 
 /// A layer that shortens tool results that exceed a maximum size.

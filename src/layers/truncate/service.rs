@@ -4,13 +4,10 @@ use std::{
     collections::HashMap,
     fmt::{self, Write},
     mem,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures::future::BoxFuture;
-use pin_project_lite::pin_project;
 use rmcp::model::{ContentBlock, MetaObject};
 use tokio::time::Instant;
 use tower::BoxError;
@@ -27,6 +24,7 @@ use crate::{
     json_size::BoundedCounter,
     message::{Reply, Request, ToolService},
     readiness::take_ready,
+    response_future::ResponseFuture,
     schema::InputSchema,
 };
 
@@ -47,26 +45,6 @@ pub struct Truncate<S> {
 /// entry.
 #[derive(Debug, Default)]
 pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
-
-pin_project! {
-    /// Response future of [`Truncate`].
-    pub struct ResponseFuture<F, E> {
-        #[pin]
-        state: State<F, E>,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<F, E> {
-        Passed {
-            #[pin]
-            reply: F,
-        },
-        Working { reply: BoxFuture<'static, Result<Reply, E>> },
-        Answered { reply: Option<Reply> },
-    }
-}
 
 // === impl TruncateLayer ===
 
@@ -107,9 +85,9 @@ where
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         if self.settings.are_idle() && !request.is_malformed() {
-            return ResponseFuture { state: State::Passed { reply: self.inner.call(request) } };
+            return ResponseFuture::forwarded(self.inner.call(request));
         }
-        ResponseFuture { state: self.work(request) }
+        self.work(request)
     }
 }
 
@@ -117,15 +95,15 @@ impl<S> Truncate<S>
 where
     S: ToolService,
 {
-    fn work(&mut self, request: Request) -> State<S::Future, S::Error> {
+    fn work(&mut self, request: Request) -> ResponseFuture<S::Future, S::Error> {
         if request.is_malformed() {
             drop(take_ready(&mut self.inner));
-            return State::Answered { reply: Some(Reply::malformed(request.method())) };
+            return ResponseFuture::answered(Reply::malformed(request.method()));
         }
         if let Some(limit) = self.settings.max_result_bytes
             && request.tool_call().is_some()
         {
-            return State::Working { reply: Box::pin(self.bounded(request, limit)) };
+            return ResponseFuture::boxed(Box::pin(self.bounded(request, limit)));
         }
         if let Some(store) = &self.settings.store {
             if let Some(handle) = read_handle(&request) {
@@ -133,14 +111,14 @@ where
                 let owner = self.settings.owner(request.context());
                 drop(take_ready(&mut self.inner));
                 let reply = async move { Ok(read(&store, &handle, &owner).await) };
-                return State::Working { reply: Box::pin(reply) };
+                return ResponseFuture::boxed(Box::pin(reply));
             }
             if request.asks_for_capabilities() {
                 let reply = self.inner.call(request);
-                return State::Working { reply: Box::pin(declared(reply)) };
+                return ResponseFuture::boxed(Box::pin(declared(reply)));
             }
         }
-        State::Passed { reply: self.inner.call(request) }
+        ResponseFuture::forwarded(self.inner.call(request))
     }
 
     /// Forwards a tool call. The returned future waits for the tool result, and shortens a result
@@ -262,30 +240,4 @@ where
     });
     let outputs = Outputs(outputs.collect());
     Ok((tools, outputs))
-}
-
-// === impl ResponseFuture ===
-
-impl<F, E> Future for ResponseFuture<F, E>
-where
-    F: Future<Output = Result<Reply, E>>,
-{
-    type Output = Result<Reply, E>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            StateProj::Passed { reply } => reply.poll(cx),
-            StateProj::Working { reply } => reply.as_mut().poll(cx),
-            StateProj::Answered { reply } => {
-                Poll::Ready(Ok(reply.take().expect("polled after completion")))
-            }
-        }
-    }
-}
-
-impl<F, E> fmt::Debug for ResponseFuture<F, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
 }
