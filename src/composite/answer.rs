@@ -1,5 +1,4 @@
-//! Builds the tool result of a composite from the outcomes of the branches or steps that a run has
-//! executed.
+//! Builds the tool result of a composite from the outcomes of its branches or steps.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -79,39 +78,37 @@ pub const STEPS: &str = step_output::STEPS;
 /// contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
-    /// Used if the composite does not report its steps. The result names the completed steps, but
-    /// does not contain their outputs.
+    /// Only the ids of the completed steps, without their outputs. Used if the definition sets
+    /// `report` to `false`.
     Names,
-    /// Used if the composite advertises an output schema, which a structured report would not
-    /// match. The names and outputs of the completed steps are added as content blocks and, in
-    /// structured form, to the `_meta` of the result.
+    /// The ids and outputs of the completed steps, as content blocks and in `_meta`. Used if the
+    /// composite advertises an output schema, because the schema describes only successful results.
     Meta,
-    /// Used if the composite advertises no output schema. The names and outputs of the completed
-    /// steps are added as content blocks and to the structured content of the result.
+    /// The ids and outputs of the completed steps, as content blocks and in the structured content.
+    /// Used if the composite advertises no output schema.
     Structured,
 }
 
-/// The maximum nesting depth of the structured report of a failed run. It is less than
-/// [`MAX_RESULT_DEPTH`], because each outer composite that includes the report in its own result
-/// adds nesting levels.
+/// The maximum nesting depth of the structured report of a failed run. A deeper report is omitted.
+/// The limit is lower than [`MAX_RESULT_DEPTH`], because outer composites nest the report in their
+/// own results.
 const MAX_REPORT_LEVELS: usize = 80;
 
-/// The origin of the output schema that a composite advertises. It determines whether results are
-/// checked against the schema, and where the result of a failed run reports the steps.
+/// The origin of the output schema that a composite advertises to clients.
 #[derive(Clone, Debug, Default)]
 pub(super) enum OutputSchema {
     #[default]
     None,
-    /// The composite has its own output schema: its definition contains the schema, or an output
-    /// block from which the schema is generated.
+    /// The schema is declared in the definition or generated from it, for example from the output
+    /// block.
     Own,
     /// The schema was copied from the called tools, because the composite returns their results
-    /// unchanged. Results are checked against it, because a tool may violate its own output schema.
+    /// unchanged. Results are checked against it, since a tool may violate its own schema.
     OfTools(Arc<InputSchema>),
 }
 
-/// Builds the tool result of a finished run. The result includes a trace of the run if the `_meta`
-/// of the request requests it, or if the definition sets [`Trace::Always`].
+/// Builds the tool result of a finished run. The `_meta` of the result may contain the [`TRACE`] of
+/// the run.
 pub(super) fn answer(
     compiled: &Compiled,
     mut state: Box<RunState>,
@@ -196,12 +193,11 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     }
 }
 
-/// Returns `true` if a fan-out that was ended early by a limit counts as a success. This is only
-/// possible if the composite is defined to return partial results and at least one branch has
-/// succeeded.
+/// Returns `true` if a fan-out that a limit ended early counts as a success. For this, the
+/// definition must set [`OnLimit::Partial`], and at least one target must have succeeded.
 ///
-/// With [`Success::All`], the fan-out nevertheless fails if a required target has failed for a
-/// reason other than the limit.
+/// With [`Success::All`], the fan-out still fails if a required target has failed for another
+/// reason than the limit.
 fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let outcomes = || state.outcomes.iter().flatten();
     let failed = |outcome: &Outcome| outcome.has_failed() && !outcome.is_refused();
@@ -215,8 +211,8 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
         && !has_failed
 }
 
-/// Takes the result of the first branch that succeeded out of the run's `state`, and returns it as
-/// the result of a race or fallback. Returns `None` if no branch succeeded.
+/// Removes the result of the first successful branch from `state`, and returns it as the result of
+/// a race or fallback. Returns `None` if no branch succeeded.
 fn winner(state: &mut RunState) -> Option<CallToolResult> {
     let outcomes = &mut state.outcomes;
     let won = |&&step: &&usize| outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success());
@@ -456,9 +452,9 @@ fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>)
 /// advertises. If a successful result has no matching structured content, the result becomes an
 /// error. Content that does not match is removed, and a text explains why.
 ///
-/// The structured content is not checked if an output block built it, because it then always
-/// matches the generated schema. `is_stopped` is `true` if a stop step supplied the result instead,
-/// so that the result is checked.
+/// An output block builds content that always matches its generated schema, so this content is not
+/// checked. The exception is a run that a stop step ended (`is_stopped`): the stop step supplies
+/// the content instead, so the content is checked.
 fn check(
     compiled: &Compiled,
     advertised: &OutputSchema,
@@ -493,8 +489,8 @@ fn check(
     }
 }
 
-/// Returns the text for the result of a run that ended because the user declined or dismissed the
-/// question that the elicitation step `step` asked.
+/// Returns the text that explains why a run ended early: the user declined or dismissed the
+/// question of the elicitation step `step`.
 fn ended_text(step: &Step) -> String {
     format!(
         "the run ended at step `{}`, which was not accepted: the remaining steps were skipped",

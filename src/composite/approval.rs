@@ -1,5 +1,5 @@
-//! Finds tools with destructive effects that run without the answer to a question, although a
-//! composite asks the question to approve such a call.
+//! Warns about calls of destructive tools that do not wait for the user's approval. A composite
+//! asks for approval with a question, and then calls the tool only if the user accepts.
 
 use std::{
     fmt,
@@ -36,22 +36,22 @@ struct Question {
     step: usize,
     /// The elicitation step itself, and all steps that depend on it directly or indirectly.
     waiting: StepSet,
-    /// `true` if the form of the question has only boolean properties or none, so that the question
-    /// can only ask for consent.
+    /// `true` if the user can only confirm or refuse, because the form of the question has no
+    /// properties or only boolean ones.
     is_confirmation: bool,
 }
 
-/// A tool call in a composite whose tool is not known to be harmless.
+/// A call of a tool that is destructive, or whose annotations do not state whether it is.
 struct RiskyCall<'p> {
     step: usize,
     tool: &'p Arc<str>,
     effect: Effect,
-    /// `true` if clients could call the same tool under the name `tool`. `false` if a composite of
-    /// this name hides the tool from clients.
+    /// `false` if clients cannot call the same tool by its name, because a composite with the name
+    /// `tool` hides it.
     is_named_alike: bool,
 }
 
-/// The questions and risky calls of one composite. Used to find the calls that a question approves.
+/// The questions and risky calls of one composite.
 struct Approvals<'p> {
     composite: &'p Compiled,
     questions: Vec<Question>,
@@ -59,7 +59,7 @@ struct Approvals<'p> {
 }
 
 /// Checks all composites that ask questions. Adds a remark for each risky call that does not wait
-/// for a question which approves such calls, and replaces the list of approved tools.
+/// for the user's approval, and replaces the list of approved tools.
 pub(super) fn check(
     program: &Program,
     resolved: &Resolved,
@@ -143,9 +143,10 @@ impl Question {
         Self { step, waiting: plan.with_dependents(step), is_confirmation }
     }
 
-    /// Returns `true` if a call with this effect may be the reason for the question. A call without
-    /// annotations is assumed to be the reason only if the question asks for consent. A question
-    /// for a name or a date may also precede a harmless call.
+    /// Returns `true` if the question may ask the user to approve a call with this effect. A
+    /// question may approve any destructive call. It may approve a call with an unknown effect only
+    /// if it is a yes-or-no question, because a question for a name or a date may also precede a
+    /// harmless call.
     fn may_approve(&self, effect: Effect) -> bool {
         effect == Effect::Destructive || (effect == Effect::Unknown && self.is_confirmation)
     }
@@ -173,8 +174,8 @@ impl<'p> Approvals<'p> {
         Self { composite, questions: asks.map(question).collect(), calls }
     }
 
-    /// Returns each risky call that waits for a question which may approve it, together with this
-    /// question.
+    /// Returns each risky call that waits for the user's approval, with the question that may
+    /// approve it.
     fn approvals(&self) -> impl Iterator<Item = (&RiskyCall<'p>, &Question)> {
         let plan = &self.composite.plan;
         self.calls.iter().filter_map(|call| {
@@ -187,8 +188,8 @@ impl<'p> Approvals<'p> {
         })
     }
 
-    /// Returns the tools of all approved calls. Leaves out tools that clients cannot call under the
-    /// same name, because a composite hides them.
+    /// Returns the tools that are called only after an approval. Omits tools that clients cannot
+    /// call by the same name, because a composite hides them.
     fn approved(&self) -> impl Iterator<Item = ApprovedTool> {
         let approvals = self.approvals().filter(|(call, _)| call.is_named_alike);
         approvals.map(|(call, question)| ApprovedTool {
@@ -198,8 +199,8 @@ impl<'p> Approvals<'p> {
         })
     }
 
-    /// Adds a remark for each risky call that does not wait for a question, if the composite asks a
-    /// question to approve such calls.
+    /// Adds a remark for each risky call that waits for no question, if the composite asks for
+    /// approval of another such call.
     fn remark(&self, remarks: &Warnings) {
         let name = &self.composite.name;
         let plan = &self.composite.plan;

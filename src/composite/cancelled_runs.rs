@@ -1,4 +1,4 @@
-//! Runs whose finally steps run after the call of the run was cancelled.
+//! Runs the finally steps of composite calls that were cancelled.
 
 use std::{
     fmt,
@@ -57,31 +57,32 @@ const MAX_CANCELLED_RUNS: usize = 1_000;
 pub struct CancelledRuns(Arc<Shared>);
 
 struct Shared {
-    /// Has a token for each run that has not ended.
+    /// Tracks the runs that have not ended.
     runs: TaskTracker,
-    /// Has a permit for each further run that may continue after it was cancelled.
+    /// Limits the number of cancelled runs that run their finally steps at the same time.
     permits: Arc<Semaphore>,
-    /// Limits the warnings that no permit is left.
+    /// Limits how often a missing permit is logged.
     warnings: LogPause,
-    /// The longest grace period of these runs, in milliseconds.
+    /// The longest grace period of all runs that were started, in milliseconds.
     grace_ms: AtomicU64,
 }
 
-/// The future of a run whose finally steps run even if its call is cancelled.
+/// The future of a run whose finally steps run even if the call of the run is cancelled.
 ///
-/// Dropping this future before it has completed sets the flag `cancelled`, and moves the run to a
-/// task of its own. There, the run cancels its other steps and continues with its finally steps. If
-/// `cancellation` is set but not cancelled, the run is dropped instead.
+/// If the future is dropped before it has completed, the call counts as cancelled. The run then
+/// continues in a separate Tokio task, and the flag `cancelled` is set. The run ends its other
+/// steps, and runs its finally steps. The exception: if `cancellation` is `Some` and its token was
+/// not cancelled, the run is dropped without running finally steps.
 pub(super) struct CancellableRun<T: Send + 'static> {
-    /// The run. `None` after it has completed or has panicked.
+    /// `None` after the run has completed or panicked.
     run: Option<BoxFuture<'static, T>>,
     cancelled: Arc<AtomicBool>,
-    /// The token that is cancelled if the call was cancelled. `None` if dropping the future always
-    /// means that the call was cancelled.
+    /// A token that is cancelled if, and only if, the call was cancelled. `None` if every drop of
+    /// the future counts as a cancellation.
     cancellation: Option<CancellationToken>,
     runs: Arc<Shared>,
     runtime: Handle,
-    /// Taken when the run moves to its own task.
+    /// Registers the run in the tracker. `None` after the run has moved to its own task.
     token: Option<TaskTrackerToken>,
 }
 
@@ -122,8 +123,8 @@ impl CancelledRuns {
     /// Registers a run whose finally steps have the time `grace`, and returns its future. `run`
     /// creates the run. Its argument is a flag that is set when the call of the run is cancelled.
     ///
-    /// If `cancellation` is set, dropping the future cancels the run only if this token is
-    /// cancelled. Otherwise, it only stops the run, so that another process can continue it.
+    /// If `cancellation` is set and its token is not cancelled, dropping the future only stops the
+    /// run. Its finally steps do not run, because another process can continue the run.
     ///
     /// # Panics
     ///

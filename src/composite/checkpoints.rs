@@ -20,24 +20,25 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The checkpoint of a call of a composite.
+/// The checkpoint of one composite call: its stored state, from which another process can continue
+/// the call.
 ///
-/// A stored state is a line with the fingerprint of the call, followed by the run as JSON.
+/// The stored bytes are a line with the fingerprint of the call, followed by the run as JSON.
 pub(super) struct CallCheckpoint {
     checkpoint: Arc<dyn Checkpoint>,
     /// The fingerprint of the call. Only a call with the same fingerprint can continue the run.
     binding: Fingerprint,
 }
 
-/// Stores the states of one round of a run.
+/// Stores the state of a run together with the numbers of rounds and questions so far.
 struct Round {
     call: Arc<CallCheckpoint>,
     round: usize,
     asked: usize,
 }
 
-/// Returns the text of the result of a run that has ended because its state was not stored.
-/// `is_new` is `true` if the run has called nothing.
+/// Returns the error text for a run that ended because its state could not be stored. `is_new` is
+/// `true` if the run has not called a tool yet.
 pub(super) fn unsaved(error: &CheckpointError, is_new: bool) -> String {
     match error {
         CheckpointError::Lost => "another process has taken over the run".to_owned(),
@@ -101,8 +102,9 @@ impl CallCheckpoint {
         self.checkpoint.save(self.encode(run)?).await
     }
 
-    /// Returns the value with which a run stores its states. `round` and `asked` are the numbers of
-    /// rounds and questions so far. `is_new` is `true` if the run has not started.
+    /// Returns the object through which the engine stores the state of the run. `round` and `asked`
+    /// are the numbers of rounds and questions so far. `is_new` is `true` if the run has not
+    /// started.
     pub(super) fn saving(
         self: &Arc<Self>,
         round: usize,

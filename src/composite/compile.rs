@@ -75,21 +75,19 @@ pub(super) struct Compiled {
     pub(super) timeout: Duration,
     pub(super) limits: RunLimits,
     pub(super) on_limit: OnLimit,
-    /// Whether a run of this composite can be ended early by a limit. The limit can be set in this
-    /// composite or in a composite that calls it.
+    /// Whether a limit such as `max_calls` can end a run early. The limit may belong to this
+    /// composite or to a composite that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
     pub(super) trace: Trace,
     pub(super) task: TaskMode,
-    /// The targets of the plan's tool calls, indexed by call site. They contain the properties of
-    /// the calls that are not part of the plan.
+    /// The targets of the plan's tool calls, indexed by call site.
     pub(super) targets: Vec<CompiledTarget>,
-    /// The steps that ask the user a question whenever they run, and that must succeed for the run
-    /// to succeed. A step asks either directly or by calling a composite that asks.
+    /// The steps that ask the user a question whenever they run, and whose failure fails the run. A
+    /// step asks either directly or by calling a composite that asks.
     pub(super) asking: StepSet,
-    /// Remarks for the author of the definition, about parts that are valid but probably not
-    /// intended.
+    /// Remarks about parts of the definition that are valid but probably not intended.
     pub(super) remarks: Vec<String>,
     pub(super) templates: Templates,
 }
@@ -181,12 +179,11 @@ impl Program {
         })
     }
 
-    /// Returns the definition of a composite.
     pub(super) fn definition(&self, composite: usize) -> &CompositeTool {
         &self.definitions[composite]
     }
 
-    /// Finds a composite by name.
+    /// Returns the index of the composite with this name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
@@ -208,8 +205,8 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     order
 }
 
-/// Updates the sets of `asking` steps. A step is added to the set of its composite if it calls
-/// another composite that asks the user a question in every successful run.
+/// Adds steps to the set `asking` of each composite: the required steps that call another composite
+/// which always asks the user a question.
 fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];
@@ -295,7 +292,7 @@ fn visit(
     depth
 }
 
-/// Returns the composites that a composite calls.
+/// Returns the indexes of the composites that a composite calls.
 fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     composite.targets.iter().filter_map(|target| match target.route {
         Route::Composite(callee) => Some(callee),
@@ -303,8 +300,7 @@ fn callees(composite: &Compiled) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the composite that has the deepest chain of nested calls among the callees of a
-/// composite.
+/// Returns the index of the called composite with the deepest chain of nested calls.
 fn deepest_callee(composite: usize, composites: &[Compiled], visits: &[Visit]) -> Option<usize> {
     callees(&composites[composite]).max_by_key(|&callee| match visits[callee] {
         Visit::Done { depth } => depth,
@@ -418,8 +414,7 @@ impl Compiled {
         { self.asking }.any(|step| steps[step].condition.is_none())
     }
 
-    /// Returns `true` if a limit can end runs of this composite early, so that a run may return the
-    /// result of a step before the last one.
+    /// Returns `true` if a run may return a partial result because a limit has ended it early.
     pub(super) fn may_be_partial(&self) -> bool {
         self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
     }

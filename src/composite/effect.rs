@@ -1,9 +1,9 @@
-//! Whether the call of a tool can be destructive.
+//! The effect of a tool call: harmless, destructive or unknown.
 
 use rmcp::model::ToolAnnotations;
 
-/// The effect of a tool call, as far as it is known from the tool's annotations. The variants are
-/// ordered by risk.
+/// The effect of a tool call, according to the annotations of the tool. The variants are ordered by
+/// risk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Effect {
     /// The tool is annotated as read-only or as non-destructive, so its calls need no approval.

@@ -1,4 +1,4 @@
-//! Steps that run after the outcome of a run is decided.
+//! The settings of finally steps, which run after all other steps of a run.
 
 use std::time::Duration;
 

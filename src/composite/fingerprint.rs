@@ -1,5 +1,5 @@
-//! Computes fingerprints of composite definitions. If a definition changes in a way that may affect
-//! a run, its fingerprint changes too.
+//! Computes fingerprints of composite definitions. A change that may affect a run, such as another
+//! timeout, changes the fingerprint. A corrected description does not.
 //!
 //! A suspended run may be resumed only with an unchanged definition, which is checked by comparing
 //! fingerprints. Each type is destructured without `..`, so that no field is forgotten: a new field

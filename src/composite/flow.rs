@@ -1,10 +1,14 @@
-//! Labels of tools, and the proof that labeled data does not reach certain calls.
+//! Data flow analysis: checks that composites do not use labeled data, such as private data, in
+//! ways that a [`FlowPolicy`] forbids.
 //!
-//! The analysis computes the labels of each step of a composite: `taint` (the labels of a value),
-//! `approval` (the values that a person approves), `steps` and `calls` (the labels of steps), and
-//! `summary` (the flows through a composite, for the composites that call it). `composites` checks
-//! a whole layer, and `listed` does so with the annotations of the listed tools. `call_flow`
-//! contains what is known about the calls of a tool or composite at run time.
+//! The analysis computes the labels of each step of a composite. Its parts are:
+//! - `taint`: the labels of a value
+//! - `approval`: the values that the user approves
+//! - `steps` and `calls`: the labels of steps and of their tool calls
+//! - `summary`: the flows through a composite, for the analysis of its callers
+//! - `composites`: the check of all composites of a layer
+//! - `listed`: the same check whenever tools are listed, with the annotations of the tools
+//! - `call_flow`: the labels of calls, for checks at run time
 
 mod approval;
 mod call_flow;

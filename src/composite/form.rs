@@ -28,8 +28,8 @@ pub(super) struct Form {
     /// The schema against which the user's answer is checked. It equals the schema of the form, but
     /// without the parts that contain references or templates.
     pub(super) schema: InputSchema,
-    /// `true` if the choices or defaults of the form contain references or templates, so that their
-    /// values are known only during a run.
+    /// `true` if the choices or defaults of the form contain references or templates. Their values
+    /// are then known only during a run.
     pub(super) is_computed: bool,
 }
 
@@ -141,8 +141,8 @@ impl Default for Form {
     }
 }
 
-/// Returns `true` if `place` is the path of a text in a form's schema that clients only display to
-/// the user, such as a title.
+/// Returns `true` if `place` is the path of a text that clients only display, such as the `title`
+/// of a property.
 fn is_text(place: &[Segment]) -> bool {
     const TEXTS: [&str; 2] = ["title", "description"];
     let names: Vec<_> = place
@@ -163,8 +163,8 @@ fn is_text(place: &[Segment]) -> bool {
     }
 }
 
-/// Returns `true` if `place` is the path of choices or a default, which may be computed from the
-/// data of a run.
+/// Returns `true` if `place` is the path of the choices or the default of a property. These may
+/// contain references, which are evaluated during a run.
 fn is_computed(place: &[Segment]) -> bool {
     let key = |segment: &Segment| match segment {
         Segment::Key(key) => Some(key.clone()),
@@ -180,8 +180,9 @@ fn is_computed(place: &[Segment]) -> bool {
     matches!(*names, ["properties", _, "enum" | "default"] | ["properties", _, "items", "enum"])
 }
 
-/// Replaces the choices or the default at `place`, which are known only in a run, so that the rest
-/// of the form can be checked. Removes the default of a property whose choices are not known.
+/// Prepares a form with a reference in the choices or the default at `place`, so that the rest of
+/// the form can be checked before a run. Replaces the choices by placeholders, and removes the
+/// default of the property.
 fn stand_in(form: &mut Value, place: &[Segment]) {
     let [properties, name, way @ ..] = place else { return };
     let (Segment::Key(properties), Segment::Key(name)) = (properties, name) else { return };
@@ -202,8 +203,8 @@ fn stand_in(form: &mut Value, place: &[Segment]) {
     }
 }
 
-/// Removes the parts at the paths `texts` from the schema of a form, because their values are not
-/// known before a run. Returns the remaining schema.
+/// Removes the parts at the paths `texts` from the schema of a form, because they contain
+/// references, whose values are not known before a run. Returns the remaining schema.
 fn without(mut schema: Value, texts: &[Vec<Segment>]) -> JsonObject {
     for place in texts {
         // If the text is an element of an array, such as the names of options, the whole array is

@@ -1,5 +1,5 @@
-//! Checks the arguments of a composite call. Before that, adds the defaults of the composite's
-//! input schema for missing arguments.
+//! Checks the arguments of composite calls, and adds the defaults of the input schema for missing
+//! arguments.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::{
 
 /// The maximum depth to which nested schemas are searched for defaults.
 const MAX_SCHEMA_DEPTH: usize = 32;
-/// The maximum number of subschemas that are visited while defaults are added to the arguments of a
-/// call. The limit bounds the work if a schema is recursive. Copying a large default counts as
-/// several visits.
+/// The maximum number of subschemas that are visited while defaults are added to the arguments of
+/// one call. This bounds the work for recursive schemas. Copying a large default counts as several
+/// visits.
 const MAX_DEFAULT_VISITS: usize = 10_000;
-/// The size of a copied default, in bytes, that counts as one visit of a subschema.
+/// Copying this many bytes of a default counts as one visit of a subschema.
 const BYTES_PER_VISIT: usize = 64;
 
 /// The input schema of a tool. Checks the arguments of calls, and adds the defaults of the schema
@@ -150,7 +150,7 @@ struct Defaults<'s> {
 // === impl Defaults ===
 
 impl<'s> Defaults<'s> {
-    /// Adds the defaults of `schema` to `value`, and then visits the nested schemas.
+    /// Adds the defaults of `schema` to `value`, and to the values that are nested in it.
     fn apply(&mut self, schema: &'s JsonObject, value: &mut Value, depth: usize) {
         if depth > MAX_SCHEMA_DEPTH || !self.walk.take(1) {
             return;
@@ -195,8 +195,7 @@ impl<'s> Defaults<'s> {
         }
     }
 
-    /// Returns `schema` and its subschemas that also apply to the whole value, such as those in
-    /// `allOf`.
+    /// Returns `schema` and the subschemas that apply to the same value, such as those in `allOf`.
     fn applying(&mut self, schema: &'s JsonObject) -> Vec<&'s JsonObject> {
         let mut schemas = Vec::new();
         self.walk.collect(schema, &mut schemas);
@@ -204,8 +203,8 @@ impl<'s> Defaults<'s> {
     }
 }
 
-/// Returns the number of visits that copying the default `value` counts as. Larger values count as
-/// more visits; see [`BYTES_PER_VISIT`].
+/// Returns the number of visits that copying the default `value` counts as. A visit is counted for
+/// each element and member, and for every [`BYTES_PER_VISIT`] bytes of a string.
 fn visits(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() / BYTES_PER_VISIT,

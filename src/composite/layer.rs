@@ -178,8 +178,9 @@ impl CompositeLayer {
         definitions.chain(self.remarks.list()).collect()
     }
 
-    /// Returns a remark for each tool that a composite calls only after the user has answered a
-    /// question, if `is_callable` returns `true` for the name of the tool.
+    /// Returns a remark for each tool that clients can call directly, although a composite calls it
+    /// only after the user has answered a question. `is_callable` returns `true` if clients can
+    /// call the tool with the given name.
     pub(crate) fn remarks_on_callable(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
         self.approved_tools.remarks(is_callable)
     }
@@ -209,8 +210,8 @@ impl CompositeLayer {
         self.check_flow_of(policy, |tool| tool.to_owned()).violations
     }
 
-    /// Checks flows like [`check_flow`](Self::check_flow). The policy uses other names for tools
-    /// than composites: `original` converts a name.
+    /// Checks flows like [`check_flow`](Self::check_flow). `original` converts the name by which
+    /// composites call a tool to the name by which the policy selects it.
     pub(crate) fn check_flow_of(
         &self,
         policy: &FlowPolicy,
@@ -237,7 +238,7 @@ impl CompositeLayer {
         self.flow_of(policy, |tool| tool.to_owned())
     }
 
-    /// Adds remarks on definitions; see [`remarks`](Self::remarks).
+    /// Adds texts to the [`remarks`](Self::remarks) about definitions.
     #[cfg(feature = "config")]
     pub(crate) fn remark(&self, remarks: impl IntoIterator<Item = String>) {
         for remark in remarks {
@@ -245,8 +246,8 @@ impl CompositeLayer {
         }
     }
 
-    /// Sets the policy like [`flow`](Self::flow). The policy uses other names for tools than
-    /// composites: `original` converts a name.
+    /// Sets the policy like [`flow`](Self::flow). `original` converts the name by which composites
+    /// call a tool to the name by which the policy selects it.
     pub(crate) fn flow_of(
         mut self,
         policy: FlowPolicy,

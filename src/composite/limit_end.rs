@@ -12,8 +12,8 @@ use crate::engine::{meter::Reached, outcome::Status, state::RunState};
 /// `and 3 more`.
 pub(super) const MAX_NAMED_STEPS: usize = 10;
 
-/// The reason why a run ended early: the limit that was reached, and the steps that were skipped or
-/// refused because of it.
+/// The reason why a run ended early: the limit that was reached, such as `max_calls`, and the steps
+/// that were skipped or refused because of it.
 pub(super) struct LimitEnd {
     reached: Reached,
     /// The name of the composite whose run ended early.
@@ -25,8 +25,8 @@ pub(super) struct LimitEnd {
 // === impl LimitEnd ===
 
 impl LimitEnd {
-    /// Collects the limit that ended a run, and the steps that were skipped or refused because of
-    /// it. Returns `None` if no limit ended the run.
+    /// Returns the limit that ended a run, and the affected steps. Returns `None` if no limit ended
+    /// the run.
     pub(super) fn of(compiled: &Compiled, state: &RunState) -> Option<Self> {
         let reached = state.reached.clone()?;
         let steps = compiled.plan.steps();
@@ -66,8 +66,8 @@ impl LimitEnd {
         text
     }
 
-    /// Returns the reason as a JSON object. The result of the run contains it in `_meta`, under the
-    /// key [`LIMIT`](super::answer::LIMIT).
+    /// Returns the limit and the affected steps as a JSON object. The result of the run contains
+    /// the object in `_meta`, under the key [`LIMIT`](super::answer::LIMIT).
     pub(super) fn into_value(self) -> Value {
         let Reached { setting, limit, of } = self.reached;
         let mut value = Map::with_capacity(5);

@@ -22,13 +22,12 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// The checks that run whenever the tools are listed. In an `Arc`, because each call of a
-    /// composite also holds a reference to them.
+    /// The checks that run whenever tools are listed.
     pub(super) checks: Arc<Checks>,
 }
 
-/// Checks composites against the tools of the inner service whenever these tools are listed. Logs
-/// the problems that it finds as warnings and remarks.
+/// Checks composites against the tools of the inner service whenever tools are listed. Logs
+/// problems as warnings and remarks.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) warnings: Warnings,
@@ -38,13 +37,11 @@ pub(super) struct Checks {
     /// if the store reports no maximum.
     pub(super) state_room: Option<usize>,
     pub(super) limits: CallLimits,
-    /// The policy that forbids certain flows of data through composites. `None` if the layer has no
-    /// such policy.
+    /// The policy for data flows through composites. `None` if all flows are allowed.
     pub(super) flow: Option<Arc<ListedFlows>>,
 }
 
-/// The part of the reply to a request that this layer changes. The method of the request determines
-/// the variant.
+/// The part of a reply that this layer changes. It depends on the method of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Concern {
     /// The request lists tools. The layer adds the composites to the list.
@@ -72,8 +69,7 @@ impl Concern {
 
 impl Checks {
     /// Logs a remark if the state of a run may be too large for the store when the run asks a
-    /// question. The run would then fail, although an earlier step may already have changed
-    /// something.
+    /// question. The run would then fail after earlier steps may have changed something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
         let max = self.limits.result_bytes(composite.limits);
         let Some(room) = self.state_room.filter(|&room| room < max) else { return };

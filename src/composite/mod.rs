@@ -28,10 +28,10 @@
 //!
 //! A tool that computes for a long time without yielding delays the other branches of the run that
 //! start at the same time. On a multi-threaded runtime, this happens only in the first call of the
-//! tool: if the first poll of a branch takes longer than 50 µs, the branches after it start
-//! directly in separate tasks, and so do later calls of the same tool. On a current-thread runtime,
-//! a timeout cannot interrupt a tool that never yields. No further branch starts after the deadline
-//! of the run.
+//! tool: if the first poll of a branch takes longer than 50 µs, the other branches start in
+//! separate tasks. Later calls of the same tool start in a separate task too. On a current-thread
+//! runtime, a timeout cannot interrupt a tool that never yields. No further branch starts after the
+//! deadline of the run.
 //!
 //! The timeouts of a composite default to 60 seconds for a target, 5 minutes for an attempt of a
 //! step, and 30 minutes for the whole run. The time that a user takes to [answer a
@@ -135,8 +135,8 @@
 //! - Branches that have not started are `skipped`. Their error has the kind `limit` and names the
 //!   limit.
 //!
-//! A run that uses exactly the amount that its limits allow is complete, and has not ended early.
-//! The same applies to a race or fallback that already has a winner.
+//! A run that uses exactly its limit, for example 100 of 100 calls, is complete, and does not count
+//! as ended early. The same applies to a race or fallback in which a target has already succeeded.
 //!
 //! A run that ended early because of a limit returns its partial result, unless
 //! [`on_limit`](CompositeTool::on_limit) is set otherwise. The partial result of a fan-out contains
@@ -255,9 +255,10 @@
 //! fan-out's target is certain only if all targets must succeed. If it is not known yet whether a
 //! question is asked, the run continues, and the question fails when the run reaches it.
 //!
-//! A run is also rejected before it calls a tool that is not read-only if a later question is
-//! certain to suspend the run with a state that is too large for the
-//! [store](CompositeLayer::state).
+//! A run must also be able to store its state while it waits for an answer. If a later question is
+//! certain to be asked, and the state is then certain to be too large for the
+//! [store](CompositeLayer::state), the run is rejected before it calls a tool that is not
+//! read-only.
 //!
 //! # Progress
 //!

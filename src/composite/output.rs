@@ -1,4 +1,4 @@
-//! The output block, an object that a pipeline or workflow returns as its result.
+//! Output blocks, which build the result of a pipeline or workflow.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Runs a composite in code. Its tool calls are passed to a function instead of a Tower service.
+//! Runs a composite without a server. A function, instead of a Tower service, handles its tool
+//! calls.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -30,8 +31,8 @@ use crate::{
     observe::{Observer, Observers},
 };
 
-/// A compiled composite tool that runs without a server. Each tool call is passed to a function
-/// that you define. Use a `Plan` to run composites in your own code.
+/// A compiled composite tool that runs without a server. You pass a function that handles the tool
+/// calls of the composite. Use a `Plan` to run composites in your own code.
 ///
 /// In contrast to a [`CompositeLayer`](super::CompositeLayer), a plan does not know the input
 /// schemas of the tools. It therefore does not convert arguments to the types that a tool expects.

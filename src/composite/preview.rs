@@ -21,10 +21,9 @@ pub use crate::engine::preview::{
 pub struct Preview {
     /// The name of the composite.
     pub composite: String,
-    /// The steps of the composite, grouped into waves: groups of steps that may start at the same
+    /// The steps of the composite, grouped into waves. The steps of a wave may start at the same
     /// time. Each step is in the first wave after all steps that it waits for. In an actual run, a
-    /// step does not wait for the whole preceding wave, but starts as soon as the steps that it
-    /// waits for have finished.
+    /// step does not wait for the whole preceding wave, but only for the steps that it needs.
     pub waves: Vec<Wave>,
 }
 

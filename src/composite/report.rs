@@ -19,11 +19,10 @@ use crate::{
     },
 };
 
-/// Precomputed parts of the results of a composite, such as the names of its steps in `_meta`. They
-/// are created when the composite returns its first result.
+/// Precomputed parts of the results of a composite, such as the `_meta` that names a step. They are
+/// created for the first result.
 ///
-/// Each result starts with clones of these parts, because cloning a map is faster than filling a
-/// new one.
+/// Each result clones these parts, because cloning a map is faster than filling a new one.
 #[derive(Debug, Default)]
 pub(super) struct Templates(OnceLock<Box<Cached>>);
 
@@ -32,29 +31,28 @@ pub(super) struct Cached {
     /// The template of each step that makes exactly one tool call. `None` for all other steps, such
     /// as loops, switches and questions.
     pub(super) steps: Vec<Option<Template>>,
-    /// The initial value of the member `branches` in the report of a fan-out: each branch has the
-    /// status `completed` and the output null. The outcomes of a run replace these values.
+    /// The member `branches` of the report of a fan-out, before the results of a run are filled in.
+    /// Each branch has the status `completed` and the output null.
     branches: Map<String, Value>,
-    /// The index of the step that each member of `branches` describes. Has the same order as the
-    /// members.
+    /// For each member of `branches`, the index of its step.
     order: Vec<usize>,
 }
 
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The `_meta` object that names the branch and its tool. It is cloned for each content block
-    /// that has no `_meta` yet.
+    /// The `_meta` object that names the branch and its tool. Each content block without `_meta`
+    /// receives a clone.
     attribution: MetaObject,
     /// The text block that precedes the content of the branch and names the branch.
     label: ContentBlock,
-    /// The entry in the trace for a step that has completed. It is cloned for each run.
+    /// The trace entry of the step if it completes. Each run clones it.
     trace: Map<String, Value>,
 }
 
 // === impl Templates ===
 
 impl Templates {
-    /// Returns the precomputed parts for `steps`, which are the steps of the composite. Creates
+    /// Returns the precomputed parts for `steps`, which are all steps of the composite. Creates
     /// them on the first call.
     pub(super) fn of(&self, steps: &[Step]) -> &Cached {
         self.0.get_or_init(|| Box::new(Cached::new(steps)))
@@ -324,8 +322,8 @@ pub(super) fn trace(steps: &[Step], templates: &Cached, state: &RunState) -> Val
         .collect()
 }
 
-/// Returns the trace entry of a step, without error and with times of 0. `tool` is the called tool,
-/// or `None` if the step calls no tool. The caller of this function sets the actual times.
+/// Returns the trace entry of a step, without its error and with times of 0. `tool` is `None` if
+/// the step calls no tool.
 fn trace_of(step: &Step, tool: Option<&str>, status: Status) -> Map<String, Value> {
     let mut entry = Map::with_capacity(4);
     entry.insert("step".to_owned(), Value::from(&*step.id));

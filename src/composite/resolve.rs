@@ -1,5 +1,5 @@
-//! Looks up the tools that composites call in the tool list of the inner service, and derives the
-//! schemas of the composites from them.
+//! Looks up the tools that composites call, and derives the schemas of the composites from those of
+//! the tools.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -29,8 +29,8 @@ use crate::{
     warnings::Warnings,
 };
 
-/// All composites of a layer, together with the tools that they call. Computed again whenever the
-/// tool list of the inner service changes.
+/// All composites of a layer, with the tools that they call. Computed again whenever the tool list
+/// of the inner service changes.
 #[derive(Debug)]
 pub(super) struct Resolved {
     /// One element for each composite, in the order of the definitions.
@@ -53,13 +53,13 @@ pub(super) struct Available {
     /// The definition of the composite as a tool, as listed for clients.
     pub(super) tool: Tool,
     input: Input,
-    /// `true` if a target that receives the whole input of the composite receives it without
-    /// defaults. This is the case if the input schema is derived from the targets, because a
-    /// default in it may belong to another target.
+    /// `true` if targets that receive the whole input of the composite receive it as the client
+    /// sent it, without defaults. The reason is that a default in a derived input schema may belong
+    /// to another target.
     passes_given: bool,
     /// The output schema that the composite advertises.
     pub(super) output: OutputSchema,
-    /// The targets of the composite, in the order of their call sites.
+    /// The targets of the composite, indexed by call site.
     pub(super) targets: Vec<ResolvedTarget>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct ResolvedTarget {
     arguments: ArgumentSource,
     /// `true` if the tool has the annotation `readOnlyHint: true`.
     read_only: bool,
-    /// `true` if the tool may be called again if it is unknown whether it was called.
+    /// `true` if the tool has the annotation `readOnlyHint: true` or `idempotentHint: true`.
     repeatable: bool,
     effect: Effect,
 }
@@ -87,7 +87,7 @@ enum ArgumentSource {
     Mapped,
     /// The arguments are the whole input of the composite, adapted to the input schema of the tool.
     Input,
-    /// The arguments are the whole input of the composite. It is not checked again, because the
+    /// The arguments are the whole input of the composite. They are not checked again, because the
     /// tool has the same input schema as the composite.
     CheckedInput,
 }
@@ -268,9 +268,8 @@ fn misfits_of(call: &CallSite, tool: &Tool) -> Vec<Misfit> {
     }
 }
 
-/// Returns the references to the composite's input outside the arguments of tool calls: in
-/// conditions, in the output block, and in other settings of steps, such as the collection of a
-/// loop.
+/// Returns the references to the composite's input outside the arguments of tool calls, for example
+/// in conditions, in the output block, or in the collection of a loop.
 fn needs(plan: &Plan) -> Vec<Need<'_>> {
     fn add<'p>(needs: &mut Vec<Need<'p>>, uses: Vec<Use<'p>>, certain: bool) {
         needs.extend(uses.into_iter().map(|used| Need { used, certain, schema: None }));
@@ -297,9 +296,9 @@ fn needs(plan: &Plan) -> Vec<Need<'_>> {
     needs
 }
 
-/// Returns the output schema that the composite can adopt from its tools, because it returns their
-/// results unchanged. Returns `None` if the composite declares an output schema, or if its results
-/// may come from tools with different schemas or from no tool.
+/// Returns the output schema of the called tools, if the composite returns their results unchanged.
+/// Returns `None` if the composite declares an output schema, or if its results may come from tools
+/// with different schemas or from no tool.
 fn schema_of_tools<'t>(
     compiled: &Compiled,
     found: &[Option<&'t Tool>],
@@ -396,7 +395,6 @@ impl ResolvedTarget {
         Self { name, schema, closed, arguments, read_only, repeatable, effect }
     }
 
-    /// Returns whether a call of the tool can be destructive.
     pub(super) const fn effect(&self) -> Effect {
         self.effect
     }
@@ -405,8 +403,8 @@ impl ResolvedTarget {
         self.read_only
     }
 
-    /// Returns `true` if the tool is annotated as read-only or idempotent, so that it may be called
-    /// again if it is unknown whether it was called.
+    /// Returns `true` if the tool is annotated as read-only or idempotent. Such a tool is called
+    /// again if the server stopped during a call.
     pub(super) const fn is_repeatable(&self) -> bool {
         self.repeatable
     }
@@ -414,11 +412,14 @@ impl ResolvedTarget {
     /// Converts the arguments of a tool call to the types that the input schema of the tool
     /// declares, and then checks them. Returns the converted arguments.
     ///
-    /// If the target passes the whole input of the composite to its tool, the input is adapted to
-    /// the tool. First, `given` replaces the arguments if it is set. It contains the input as the
-    /// client sent it, without the defaults of other targets. Then, arguments that the tool would
-    /// reject as unknown are removed, and the tool's own defaults are added. If the tool has the
-    /// same input schema as the composite, the input is passed on unchanged.
+    /// If the target passes the whole input of the composite to its tool, the input is first
+    /// adapted to the tool:
+    /// - If `given` is set, it replaces the arguments. It is the input as the client sent it,
+    ///   without the defaults of other targets.
+    /// - Arguments that the tool would reject as unknown are removed.
+    /// - The defaults of the tool's input schema are added.
+    ///
+    /// If the tool has the same input schema as the composite, the input is passed on unchanged.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! A client's call of a composite. If the composite asks the client questions, the call consists of
-//! several rounds.
+//! Handles calls of composites. If the composite asks questions, its call consists of several
+//! rounds.
 
 use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
 
@@ -44,11 +44,11 @@ use crate::{
 /// client.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// Divisor that limits the size of the preserved outputs in a suspended run to a part of the
-/// store's maximum state size. Preserved outputs are kept only because the run would report them if
-/// it failed.
+/// The preserved outputs of a suspended run may use at most a quarter of the store's maximum state
+/// size. Preserved outputs are outputs of completed steps that only the result of a failed run
+/// needs.
 const PRESERVED_SHARE: usize = 4;
-/// The maximum size in bytes of the preserved outputs in a suspended run, if the store reports no
+/// The maximum size in bytes of the preserved outputs of a suspended run, if the store has no
 /// maximum state size.
 const MAX_PRESERVED: usize = 4 * 1024;
 
@@ -62,7 +62,6 @@ pub(super) struct Settings {
     /// The store that contains suspended runs while they wait for answers.
     pub(super) store: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
-    /// The observers that are notified of each run.
     pub(super) observers: Observers,
     /// Runs finally steps after a call was cancelled. `None` if no composite has such steps.
     pub(super) cancelled_runs: Option<CancelledRuns>,
@@ -93,8 +92,8 @@ struct Called<'c> {
     arguments: Option<JsonObject>,
     context: &'c Context,
     settings: &'c Settings,
-    /// The checkpoint in which the run stores its state. `None` if the run is stored only while it
-    /// waits for answers, and in the store of the settings.
+    /// Stores the state of the run while it runs. `None` if the state is stored only while the run
+    /// waits for answers, in [`Settings::store`].
     checkpoint: Option<Arc<CallCheckpoint>>,
 }
 
@@ -156,8 +155,7 @@ where
     }
 }
 
-/// Returns an error if the current thread does not belong to a Tokio runtime, which the timers of a
-/// run need.
+/// Checks that the current thread belongs to a Tokio runtime, which the timers of a run need.
 ///
 /// # Errors
 ///
@@ -289,13 +287,13 @@ impl Called<'_> {
         Ok(Rounds::resumed(kept, &self.compiled.plan, answers.unwrap_or_default()))
     }
 
-    /// Loads the run that the checkpoint of this call contains, and adds the client's answers to
-    /// it. If the checkpoint contains none, returns a new run.
+    /// Loads the run from the checkpoint of this call, and adds the client's answers to it. Returns
+    /// a new run if the checkpoint is empty.
     ///
     /// # Errors
     ///
-    /// Returns the reply if the run does not go on: the open questions if the client has not
-    /// answered them, or an error.
+    /// Returns the reply to the client if the run cannot continue: the open questions if the client
+    /// has not answered them, or an error.
     fn go_on(
         &self,
         checkpoint: &CallCheckpoint,
@@ -315,8 +313,8 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the value with which the next round stores its states in the checkpoint of the call.
-    /// Returns `None` if the call has none.
+    /// Returns the object through which the next round stores the state of the run. Returns `None`
+    /// if the call has no checkpoint.
     fn saving(&self, rounds: &Rounds) -> Option<Box<Saving>> {
         let checkpoint = self.checkpoint.as_ref()?;
         Some(checkpoint.saving(rounds.round, rounds.asked, rounds.run.is_none()))
@@ -465,7 +463,7 @@ impl Called<'_> {
         }
     }
 
-    /// Returns the key under which the store counts the space of the caller. Returns `None` if the
+    /// Returns the key by which the store limits the space of each caller. Returns `None` if the
     /// layer does not distinguish callers.
     fn caller_key(&self) -> Option<Vec<u8>> {
         let caller = self.settings.caller.as_ref()?;
@@ -502,9 +500,9 @@ fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     format!("waiting for an answer to {}{more}", told.join(", "))
 }
 
-/// Sends questions to a client, as many at the same time as the client allows, and waits for the
-/// responses. Stops waiting if `is_end` returns `true` for a response, which ends the run, and then
-/// withdraws the unanswered questions.
+/// Sends questions to a client, and waits for the responses. Sends as many questions at the same
+/// time as the client allows. Stops waiting if `is_end` returns `true` for a response, which ends
+/// the run, and then withdraws the unanswered questions.
 async fn ask(
     client: &LiveClient,
     questions: BTreeMap<String, Question>,

@@ -58,8 +58,8 @@ const CANCELLED: &str = "the call was cancelled";
 pub(super) struct Runner<S> {
     pub(super) program: Arc<Program>,
     pub(super) known: Arc<Known<Resolved>>,
-    /// The inner service. It is boxed because it may be large, and the future of a run contains
-    /// space for several copies of it.
+    /// Boxed because the service may be large, and the future of a run has space for several copies
+    /// of it.
     pub(super) inner: Box<S>,
     /// Runs finally steps after a call was cancelled. `None` if no composite of the program has
     /// such steps.
@@ -87,8 +87,8 @@ where
 /// A call of a composite whose run can be cancelled by an observer.
 struct ObservedCall<'r> {
     handle: RunHandle,
-    /// A flag that cancels the run, but not its finally steps for cancelled calls. `None` if the
-    /// composite has no such steps.
+    /// A flag that cancels the run when it is set. The finally steps for cancelled calls still run.
+    /// `None` if the composite has no such steps.
     cancelled: Option<Arc<AtomicBool>>,
     compiled: &'r Compiled,
     context: &'r Context,
@@ -117,8 +117,8 @@ impl Ended {
 // === impl ObservedCall ===
 
 impl<'r> ObservedCall<'r> {
-    /// Waits until the run has ended. If an observer cancels the run first, returns the outcome of
-    /// the call as an error, after the finally steps for cancelled calls have run.
+    /// Waits until the run has ended. If an observer cancels the run first, runs the finally steps
+    /// for cancelled calls, and then returns the outcome of the call as an error.
     ///
     /// The future is boxed so that runs without observers reserve no memory for it.
     fn wait<C: Caller + Send + 'r>(
@@ -186,9 +186,9 @@ where
     /// state of a suspended run. If the state is `None`, a new run starts. Otherwise, the suspended
     /// run is resumed.
     ///
-    /// Dropping the returned future stops all steps. A caller that keeps the future when its call
-    /// is cancelled passes a flag as `cancelled`, and sets the flag at that time. If `saving` is
-    /// set, the run stores its state while it runs.
+    /// Dropping the returned future stops all steps. A caller that keeps polling the future after
+    /// its call was cancelled must pass a flag as `cancelled`, and set the flag at the
+    /// cancellation. If `saving` is set, the run stores its state while it runs.
     ///
     /// Arguments are checked before the future is created, which keeps the future small. `program`
     /// must be the same program that the runner contains.
@@ -326,7 +326,7 @@ fn end_cancelled<C: Caller>(run: Run<'_, C>, compiled: &Compiled) -> Ended {
     Ended::cancelled()
 }
 
-/// Returns the outcome of a run that has ended because its state was not stored. Its finally steps
+/// Returns the outcome of a run that ended because its state could not be stored. Its finally steps
 /// do not run.
 fn end_unsaved<C: Caller>(unsaved: Unsaved, run: Run<'_, C>) -> Ended {
     let Unsaved { error, is_new } = unsaved;
@@ -381,8 +381,8 @@ impl<S: Service<Request>> Targets<S> {
         available.map(|available| available.output.clone()).unwrap_or_default()
     }
 
-    /// Returns whether a call site calls a tool of the inner service or another composite. `site`
-    /// is the index of the call site.
+    /// Returns whether the call site with the index `site` calls a tool of the inner service or
+    /// another composite.
     fn route(&self, site: usize) -> Route {
         self.runner.program.composites[self.composite].targets[site].route
     }
@@ -487,8 +487,8 @@ fn params(tool: &str, arguments: JsonObject) -> CallToolRequestParams {
     params
 }
 
-/// Runs the composite `composite` for another composite that calls it. `answered` is set if an
-/// earlier run has asked questions. It contains the state of that run, and the answers.
+/// Runs the composite with the index `composite` for another composite that calls it. If an earlier
+/// run has asked questions, `answered` contains the state of that run and the answers.
 async fn run_nested<S>(
     runner: Runner<S>,
     composite: usize,

@@ -57,8 +57,10 @@ pub(super) struct Need<'a> {
 
 /// Derives the input schema of a composite from the input schemas of its targets.
 ///
-/// If all targets have the same schema, every successful run passes its whole input to each of
-/// them, and the input is not used elsewhere, the schema is returned with all its keywords.
+/// If all targets have the same schema and every successful run passes its whole input to each of
+/// them, the result is this schema with all its keywords. The input must not be used elsewhere, for
+/// example in a condition.
+///
 /// Otherwise, the derived schema contains the properties of all targets and all referenced
 /// properties. If targets have different schemas for a property, the schemas are combined with
 /// `anyOf`. A property is required if every successful run needs it. `$schema` is included if it is
@@ -114,9 +116,9 @@ fn common_schema<'a>(sources: &[Source<'a>]) -> Option<&'a JsonObject> {
     sources.iter().all(is_common).then_some(first)
 }
 
-/// Returns `true` if a call passes on the whole input of the composite. This is the case if the
-/// call sets no arguments. It is also the case if the call sets an argument for each property of
-/// `schema`, and each of these arguments refers to the input property of the same name.
+/// Returns `true` if a call passes on the whole input of the composite. There are two such cases.
+/// Either the call sets no arguments, or it sets an argument for each property of `schema`, and
+/// each argument refers to the input property of the same name.
 fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
     let Arguments::Mapped(expression) = arguments else { return true };
     let root = resolve_root(schema);
@@ -374,8 +376,9 @@ struct Union<'a> {
     /// The names of the properties that every successful run uses. They become required unless
     /// their schema has a default.
     needed: BTreeSet<String>,
-    /// The schemas of targets that become definitions (`$defs`), by the name of the definition. A
-    /// schema becomes a definition if a property copied from it refers to another part of it.
+    /// The schemas of targets that become definitions (`$defs`), by the name of the definition.
+    /// This is needed if a property that was copied from such a schema refers to another part of
+    /// it.
     definitions: BTreeMap<String, (&'a JsonObject, Value)>,
 }
 
@@ -538,8 +541,8 @@ fn properties(schema: &JsonObject) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The kind of references from a schema to other parts of the same document. The order is by
-/// difficulty: references of the last kind are the most difficult to copy.
+/// The kind of references that a schema contains. The last variant is the most difficult to copy to
+/// another document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refers {
     /// No references.
@@ -550,8 +553,8 @@ enum Refers {
     ToAnchors,
 }
 
-/// Returns the kind of references from a schema to other parts of its document. If the schema
-/// contains several kinds, returns the one that is most difficult to copy.
+/// Returns the kind of references that a schema contains. Of several kinds, returns the one that is
+/// most difficult to copy.
 fn refers(schema: &Value) -> Refers {
     match schema {
         Value::Object(members) => members

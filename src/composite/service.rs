@@ -229,13 +229,13 @@ fn unavailable(program: &Program, composite: usize) -> Reply {
     Refusal::Unavailable { kind: ItemKind::Tool, name: name.into() }.into()
 }
 
-/// The tools of an inner service and the time that counts as the start of the call that needs them.
+/// The tools of the inner service, and the start time of the call. If the call had to wait for the
+/// tool list, the start time is the end of this wait.
 type Listed = (Arc<Known<Resolved>>, Instant);
 
-/// Returns the tools of the inner service and the time at which the call of `composite` can start.
-/// If the tools that are already known include those that the composite needs, they are returned
-/// with the time `now`. Otherwise, the tools are listed again. Returns `None` if the tools cannot
-/// be listed.
+/// Returns the tools of the inner service and the start time of the call of `composite`. If the
+/// known tools include those that the composite needs, returns them with the time `now`. Otherwise,
+/// lists the tools again. Returns `None` if the tools cannot be listed.
 fn known<S>(
     mut lookup: Lookup<Resolved>,
     composite: usize,

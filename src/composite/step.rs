@@ -21,7 +21,7 @@ pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const LOOP_PARALLEL: usize = 10;
 /// The default maximum number of elements of a loop.
 const ITERATIONS: usize = 100;
-/// The default name with which references access the current element of a loop.
+/// The default name of the variable that contains the current element of a loop.
 const ITEM: &str = "item";
 
 /// A step of a [`Pipeline`](super::Pipeline) or [`Workflow`](super::Workflow). A step consists of

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{scope::Used, state::RunState};
 
-/// The content of a stored run: its state, and the usage that counts toward its limits.
+/// The stored content of a run: its state, and the resources that it has used.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SuspendedRun<R = Box<RunState>> {
     /// The number of rounds in which the run has asked questions.

@@ -90,8 +90,8 @@ impl<S: Service<Request>> TargetCall<S> {
         Self { service, phase: Phase::NotReady { request: Some(request) }, abilities, scope }
     }
 
-    /// Resets this future, so that it makes the call `request`. Used to reuse the allocation for
-    /// another call of the same run.
+    /// Resets this future to make another call. This reuses its allocation for the next call of the
+    /// same run.
     pub(super) fn restart(self: Pin<&mut Self>, request: Request) {
         self.project().phase.set(Phase::NotReady { request: Some(request) });
     }
@@ -190,8 +190,8 @@ fn refused(refusal: &Refusal) -> StepError {
 }
 
 /// Returns the questions in a tool's `InputRequired` result. Returns an error if the client cannot
-/// answer one of them. `closed` is the reason why the run must not ask questions. If it is set, it
-/// is returned as the error.
+/// answer one of them. If the run must not ask questions, `closed` contains the reason, which is
+/// returned as an error.
 fn asked(
     asks: InputRequiredResult,
     abilities: Abilities,

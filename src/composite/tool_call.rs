@@ -1,4 +1,4 @@
-//! The calls of tools in steps and targets.
+//! Tool calls in steps and targets.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ pub struct ToolCall {
     /// The arguments of the call, such as `{ q = "$input.query" }`. If `None`, a step calls its
     /// tool without arguments, and a target passes the arguments of the composite to its tool.
     pub(crate) arguments: Option<Value>,
-    /// The format as which a tool result is parsed if it consists only of text. `None` if the
-    /// result is not parsed.
+    /// The format in which a text result is parsed, such as JSON. `None` if the result is not
+    /// parsed.
     pub(crate) parse: Option<Parse>,
 }
 

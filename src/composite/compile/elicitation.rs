@@ -47,12 +47,11 @@ pub(super) fn compile(
     }
 }
 
-/// Warns about elicitation steps whose answer may come too late. Adds a remark for each question
-/// that ends the run if the user declines, although no other step waits for the answer.
+/// Adds a remark for each question that no other step waits for, although the run ends if the user
+/// declines.
 ///
-/// If no step waits for the answer and the result of the run does not contain it, other steps may
-/// call their tools before the user answers. If the user then declines, these tools have already
-/// been called.
+/// Other steps may then call their tools before the user answers. If the user declines, these calls
+/// have already been made.
 pub(super) fn remark_questions(plan: &Plan, composite: &str, remarks: &mut Vec<String>) {
     for (index, step) in plan.steps().iter().enumerate() {
         let plan::Action::Elicit(ask) = &step.action else { continue };

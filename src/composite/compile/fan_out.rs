@@ -65,7 +65,7 @@ pub(super) fn compile_race(
     Branches { targets, max_parallel, answer, stop }.compile(definition, places, at)
 }
 
-/// Compiles the targets of a fan-out, race or fallback. The targets are independent of each other.
+/// Compiles the targets of a fan-out, race or fallback.
 struct Branches<'c> {
     targets: &'c [Target],
     max_parallel: usize,

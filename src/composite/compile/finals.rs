@@ -22,8 +22,9 @@ pub(super) fn compile(step: &Step, at: &mut DefinitionPath<'_>) -> Option<plan::
     Some(plan::Finally { grace: finally.grace, on_cancel: finally.on_cancel })
 }
 
-/// Adds an error for each step that refers to a finally step, depends on one, or follows one in a
-/// pipeline, unless it is a finally step itself. Returns `true` if there is no such step.
+/// Adds an error for each ordinary step that refers to a finally step, depends on one, or follows
+/// one in a pipeline. An ordinary step cannot do this, because finally steps run after it. Returns
+/// `true` if there is no such step.
 pub(super) fn check(steps: &[plan::Step], pipeline: bool, at: &mut DefinitionPath<'_>) -> bool {
     let is_final = |step: usize| steps[step].is_final();
     if !steps.is_empty() && steps.iter().all(plan::Step::is_final) {

@@ -26,7 +26,7 @@ const MAX_BACKOFF: u32 = 100;
 const LAST: &str = "last";
 
 /// Compiles the settings of a loop step, such as its collection or its end condition. The tool call
-/// of the loop is compiled separately, before the loop.
+/// of the loop is already compiled.
 pub(super) struct LoopCompiler<'c> {
     pub(super) composite: &'c str,
     pub(super) run_timeout: Duration,
@@ -34,14 +34,14 @@ pub(super) struct LoopCompiler<'c> {
     pub(super) remarks: &'c mut Vec<String>,
 }
 
-/// Returns the names that references in the call of a loop can use: all of `names`, and `item`, the
-/// name of the variable that contains the current element.
+/// Returns the names that references in a looped tool call can use: all of `names`, and the
+/// variable `item`, which contains the current element.
 pub(super) const fn names_within<'n>(names: &ScopeNames<'n>, item: &'n str) -> ScopeNames<'n> {
     ScopeNames { item: Some(item), ..*names }
 }
 
 /// Returns the names that references in a repeated call and in its condition can use: all of
-/// `names`, and `last`, the output of the previous iteration.
+/// `names`, and the variable `last`, which contains the output of the previous iteration.
 pub(super) const fn names_repeated<'n>(names: &ScopeNames<'n>) -> ScopeNames<'n> {
     names_within(names, LAST)
 }

@@ -55,8 +55,8 @@ impl DefinitionPath<'_> {
         mistakes.errors.push(DefinitionError::new(composite, path, kind));
     }
 
-    /// Adds the errors in an expression, which is the value of `key` at this path. Each error has
-    /// its own path within the expression.
+    /// Adds the errors of an expression that is the value of `key`. Each error has its own path
+    /// within the expression.
     pub(super) fn push_all(&mut self, key: &str, errors: &ExpressionErrors) {
         for (path, error) in errors.iter() {
             let path = [&[key.into()], path].concat();
@@ -102,16 +102,15 @@ impl DefinitionPath<'_> {
         }
     }
 
-    /// Adds an error for `key` if `is_zero` is `true`, which means that the value of the setting is
-    /// zero.
+    /// Adds an error for the setting `key` if `is_zero` is `true`.
     pub(super) fn not_zero(&mut self, key: &'static str, is_zero: bool) {
         if is_zero {
             self.push([key], DefinitionErrorKind::Zero { key });
         }
     }
 
-    /// Adds an error if the setting `key` is given, because it has no effect in combination with
-    /// `with`, another setting.
+    /// Adds an error if `given` is `true`, because the setting `key` has no effect in combination
+    /// with the setting `with`, such as `type = "stop"`.
     pub(super) fn meaningless(&mut self, key: &'static str, given: bool, with: &str) {
         if given {
             self.push([key], DefinitionErrorKind::Meaningless { key, with: with.to_owned() });

@@ -106,8 +106,8 @@ struct Properties<'c> {
     composite: &'c str,
     names: &'c ScopeNames<'c>,
     remarks: &'c mut Vec<String>,
-    /// The names of the nested properties from the root of the output block to the property that is
-    /// being compiled.
+    /// The path of the property that is being compiled: the names of the properties that contain
+    /// it, and its own name.
     path: Vec<String>,
 }
 

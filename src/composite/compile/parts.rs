@@ -14,16 +14,16 @@ use crate::{
 /// The maximum length of the id of a target or step.
 const MAX_STEP_ID: usize = 64;
 
-/// Properties of a target that are not part of the engine's execution plan, for example whether the
+/// The properties of a target that the execution plan does not contain, for example whether the
 /// target is a tool or another composite.
 #[derive(Debug)]
 pub(in crate::composite) struct CompiledTarget {
     pub(in crate::composite) route: Route,
-    /// Whether the composite is available, and can succeed, even if the tool of this target does
-    /// not exist.
+    /// Whether the composite can be listed, and its runs can succeed, although the tool of this
+    /// target does not exist.
     pub(in crate::composite) optional: bool,
-    /// Whether this target is called in every run that succeeds. `false` if the target may be
-    /// skipped, for example because of a condition.
+    /// Whether every successful run calls this target. `false` if the call may be skipped, for
+    /// example because of a condition.
     pub(in crate::composite) certain: bool,
 }
 

@@ -121,8 +121,8 @@ fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     steps
 }
 
-/// Adds an error for each step whose default results can never be used. They are only used if the
-/// step may be skipped, or if the run continues after the step has failed.
+/// Adds an error for each step whose default results can never be used. They are used only if the
+/// step may be skipped, or if the run may continue after the step has failed.
 fn check_defaults(steps: &[plan::Step], at: &mut DefinitionPath<'_>) {
     for (index, step) in steps.iter().enumerate() {
         let mut others = steps.iter().enumerate().filter(|&(other, _)| other != index);
@@ -365,8 +365,8 @@ fn on_error(on_error: OnError, at: &mut DefinitionPath<'_>) -> (Option<plan::Ret
     (Some(retries::compile(retry, &mut at.within(["on_error"]))), on_failure)
 }
 
-/// Returns `true` if a JSON value contains a string that looks like a reference or template, and
-/// would therefore be evaluated.
+/// Returns `true` if a JSON value contains a string that looks like a reference or template, such
+/// as `$input.id` or `{{ input.id }}`.
 fn looks_evaluated(value: &Value) -> bool {
     match value {
         // A file has written it as `$$null`.

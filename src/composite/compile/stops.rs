@@ -43,9 +43,8 @@ pub(super) fn compile(
     EarlyEnd { result: at.expression(key, value, names), form }
 }
 
-/// Records the effects of stop steps on other steps. Calls that a stop step may prevent are marked
-/// as not certain. An error is added for each step that can never start, because it waits for a
-/// step that always ends the run.
+/// Marks calls that a stop step may prevent as not certain. Adds an error for each step that can
+/// never start, because it waits for a stop step that always ends the run.
 pub(super) fn note(plan: &Plan, targets: &mut [CompiledTarget], at: &mut DefinitionPath<'_>) {
     for (index, step) in plan.steps().iter().enumerate() {
         if !plan.precedes_stops(index) {

@@ -1,6 +1,6 @@
-//! Checks that each reference in a definition refers to a value that can exist during a run. For
-//! example, a reference to the output of a step that may be skipped is an error, unless the step
-//! has default results.
+//! Checks that each reference in a definition refers to a value that exists whenever the reference
+//! is evaluated. For example, a reference to the output of a step that may be skipped is an error,
+//! unless the step has default results.
 
 use rmcp::model::JsonObject;
 
@@ -52,9 +52,9 @@ impl Known<'_> {
         }
     }
 
-    /// Returns the step to which a reference refers, and the field of the step that it reads, for
-    /// example `output`. Returns `None` if the reference does not refer to a step, or if it reads a
-    /// field that every step has, for example `status`.
+    /// Returns the step to which a reference refers and the field that it reads, such as `output`.
+    /// Returns `None` for references that do not refer to a step, and for fields that every step
+    /// has, such as `status`.
     fn field(&self, root: Root) -> Option<(&Step, Field)> {
         match root {
             Root::Step {
@@ -175,9 +175,9 @@ fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     })
 }
 
-/// Returns the reason why the value to which a reference points may be missing in the user's
-/// answer. The user may decline the question, or may omit a property that is not required. Returns
-/// `None` if every answer contains the value.
+/// Returns the reason why the user's answer may not contain the referenced value. The user may
+/// decline the question, or omit a property that is not required. Returns `None` if every answer
+/// contains the value.
 fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<String> {
     let [PathSegment::Key(content), path @ ..] = used.path else { return None };
     if content != "content" || !used.certain {
@@ -195,8 +195,8 @@ fn may_be_unanswered(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<S
 // === impl By ===
 
 impl By<'_> {
-    /// Returns `true` if this place is a step that also refers to `field` in its condition, or in a
-    /// condition of its switch cases.
+    /// Returns `true` if the reference is in a step, and a condition of the same step also reads
+    /// `field`.
     fn has_condition_on(self, field: Root) -> bool {
         let Self::Step(step) = self else { return false };
         let cases = step.action.calls().filter_map(|call| call.when);
@@ -204,16 +204,15 @@ impl By<'_> {
         uses.any(|used| used.root == field)
     }
 
-    /// Returns `true` if this place is a step that runs before the finally step to which `field`
-    /// belongs. The check of the finally steps reports such a reference.
+    /// Returns `true` if an ordinary step refers to a finally step, which runs only later.
+    /// `finals::check` reports this error, so it is not reported here.
     fn precedes(self, field: Root, steps: &[Step]) -> bool {
         let (Self::Step(by), Root::Step { step, .. }) = (self, field) else { return false };
         !by.is_final() && steps[step].is_final()
     }
 
-    /// Returns `true` if this place is a finally step, and none of its conditions checks the status
-    /// of the step to which `field` belongs. The referenced step may then have no output, because
-    /// finally steps also run after steps that were skipped or cancelled.
+    /// Returns `true` if a finally step refers to another step without checking its status in a
+    /// condition. The other step may have been skipped or cancelled, and then has no output.
     fn is_final_without_check(self, field: Root) -> bool {
         let (Self::Step(by), Root::Step { step, .. }) = (self, field) else { return false };
         let status = Root::Step { step, field: Field::Status };

@@ -1,22 +1,23 @@
-//! The values that a person approves before a step uses them.
+//! Finds the values that the user approves before a step uses them.
 
 use crate::{
     engine::plan::{Action, OnFailure, OnRefusal, Plan, StepSet},
     expr::{PathSegment, Root, Use},
 };
 
-/// A question that shows values to a person. Steps that wait for it run only if the person accepts.
+/// A question that shows values to the user. Steps that wait for the answer run only if the user
+/// accepts.
 pub(super) struct Approval<'p> {
-    /// The values that the message of the question contains unchanged.
+    /// The references whose values the message of the question shows unchanged.
     shown: Vec<(Root, &'p [PathSegment])>,
-    /// The steps that run only after the person has accepted.
+    /// The steps that run only after the user has accepted.
     steps: StepSet,
 }
 
-/// Returns the questions of a plan that approve values.
+/// Returns the questions of a plan that can approve values.
 ///
-/// A question approves nothing if it can be skipped, or if the run continues with the steps that
-/// wait for it although the person has declined, dismissed or not answered it.
+/// A question can approve values only if it is always asked, and if the run ends unless the user
+/// accepts.
 pub(super) fn approvals(plan: &Plan) -> Vec<Approval<'_>> {
     let mut approvals = Vec::new();
     for (index, step) in plan.steps().iter().enumerate() {
@@ -37,12 +38,12 @@ pub(super) fn approvals(plan: &Plan) -> Vec<Approval<'_>> {
 // === impl Approval ===
 
 impl Approval<'_> {
-    /// Returns `true` if the step runs only after a person has accepted the question.
+    /// Returns `true` if the step runs only after the user has accepted the question.
     pub(super) fn gates(&self, step: usize) -> bool {
         self.steps.contains(step)
     }
 
-    /// Returns `true` if a person has seen and approved the value of a reference before the step
+    /// Returns `true` if the user has seen and approved the value of the reference before the step
     /// runs.
     pub(super) fn covers(&self, step: usize, used: &Use<'_>) -> bool {
         let is_shown = |&(root, path): &(Root, &[PathSegment])| {

@@ -1,4 +1,4 @@
-//! The labels of calls at run time.
+//! The data labels of tool calls, for checks at run time.
 
 use super::{
     policy::FlowLabel,
@@ -6,40 +6,39 @@ use super::{
     taint::{Source, Taint},
 };
 
-/// The labels of data that a client has received.
+/// The labels of data, for example of all data that a client has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DataLabels {
     pub(crate) private: bool,
     pub(crate) untrusted: bool,
 }
 
-/// The labels of the calls of a tool or composite.
+/// The labels of a tool's results, and whether its calls can disclose data. Also used for
+/// composites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallFlow {
     /// The labels of a successful result.
     pub(crate) result: DataLabels,
-    /// The labels of any other reply. The result of a failed run contains the outputs of the
+    /// The labels of any other reply, such as an error result that contains the outputs of
     /// completed steps.
     pub(crate) outcome: DataLabels,
-    /// Whether a call makes data visible to others. In a composite, steps do not count if
-    /// `allow_flow` exempts them, or if a person approves their arguments.
+    /// Whether a call makes its arguments visible to others. For a composite, ignores steps that
+    /// set `allow_flow`, and steps whose arguments the user approves.
     pub(crate) is_egress: bool,
 }
 
 // === impl DataLabels ===
 
 impl DataLabels {
-    /// Returns `true` if there is no label.
     pub(crate) const fn is_empty(self) -> bool {
         !self.private && !self.untrusted
     }
 
-    /// Returns `true` if both labels are present.
+    /// Returns `true` if the data is both private and untrusted.
     pub(crate) const fn are_complete(self) -> bool {
         self.private && self.untrusted
     }
 
-    /// Returns the labels that are in at least one of both values.
     #[must_use]
     pub(crate) const fn union(self, other: Self) -> Self {
         Self {
@@ -48,7 +47,6 @@ impl DataLabels {
         }
     }
 
-    /// Returns the names of the labels.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let labels = [(self.private, FlowLabel::Private), (self.untrusted, FlowLabel::Untrusted)];
         labels.into_iter().filter(|(is_set, _)| *is_set).map(|(_, label)| label.name())
@@ -67,7 +65,7 @@ impl From<&Taint> for DataLabels {
 // === impl CallFlow ===
 
 impl CallFlow {
-    /// Returns the labels of the calls of a tool with these labels.
+    /// Returns the labels of the calls of a tool to which the policy assigns `labels`.
     pub(crate) fn of_tool(labels: &[FlowLabel]) -> Self {
         let result = DataLabels {
             private: labels.contains(&FlowLabel::Private),

@@ -1,4 +1,5 @@
-//! Computes the labels of calls, and checks the arguments of the called tools.
+//! Computes the data labels of tool calls, and reports labeled data in arguments that must not
+//! contain it.
 
 use std::{slice, sync::Arc};
 
@@ -15,15 +16,15 @@ use crate::{
     expr::{PathSegment, Root},
 };
 
-/// A part of a call's arguments, with its labels.
+/// A part of a call's arguments, with the labels of its value.
 struct Argument {
-    /// The path of the part within the definition of the step.
+    /// The path of the part within the definition of the step, such as `arguments.body`.
     path: Vec<PathSegment>,
-    /// The name of the argument. `None` if the part can contain any argument.
+    /// The name of the argument, such as `body`. `None` if the part may belong to any argument.
     name: InputName,
     labels: Labels,
-    /// Whether the part is the whole input of the composite. If so, each argument has the labels of
-    /// the input property with the same name.
+    /// Whether the part is the whole input of the composite, `$input`. If so, each argument has the
+    /// labels of the input property with the same name.
     is_input: bool,
 }
 
@@ -139,10 +140,12 @@ impl Flows<'_> {
         StepTaint { done, any, runs: Taint::default() }
     }
 
-    /// Checks the data that decides whether a call is made. `runs` contains the labels of this
-    /// data, and `fails` those of the arguments if the run continues although they make the call
-    /// fail. `egress` and `destructive` are the paths to the tools with these labels that the call
-    /// reaches.
+    /// Reports labeled data that decides whether a call is made, if the call reaches an egress or
+    /// destructive tool. `egress` and `destructive` are the paths to these tools. They are `None`
+    /// if the call reaches no such tool.
+    ///
+    /// `runs` contains the labels of the data that decides whether the call is made. `fails`
+    /// contains the labels of arguments that can make the call fail while the run continues.
     fn check_call(
         &mut self,
         step: usize,
@@ -235,8 +238,8 @@ impl Flows<'_> {
         }
     }
 
-    /// Returns the labels of a called composite's result. Symbolic labels are replaced by the
-    /// labels of the arguments.
+    /// Returns the labels of a called composite's result. If the result depends on an input
+    /// property of the composite, it has the labels of the argument that sets this property.
     fn substituted(&self, result: &Taint, arguments: &[Argument], hop: &Hop) -> Taint {
         let mut taint = result.without_inputs().through(hop);
         for (input, _) in result.inputs() {

@@ -1,11 +1,11 @@
-//! Checks all composites of a layer.
+//! Checks the data flows of all composites of a layer.
 
 use super::{
     call_flow::CallFlow, policy::FlowLabel, steps::Flows, summary::Summary, violation::FlowReport,
 };
 use crate::composite::compile::Program;
 
-/// Checks all composites of a program. `labels` returns the labels of a tool.
+/// Returns the violations and remarks of all composites. `labels` returns the labels of a tool.
 pub(in crate::composite) fn check(
     program: &Program,
     labels: &dyn Fn(&str) -> Vec<FlowLabel>,
@@ -19,7 +19,8 @@ pub(in crate::composite) fn check(
     all
 }
 
-/// Returns the labels of the calls of all composites. `labels` returns the labels of a tool.
+/// Returns the labels of the calls of each composite, in the order of the definitions. `labels`
+/// returns the labels of a tool.
 pub(in crate::composite) fn call_flows(
     program: &Program,
     labels: &dyn Fn(&str) -> Vec<FlowLabel>,
@@ -28,7 +29,8 @@ pub(in crate::composite) fn call_flows(
     summaries.iter().map(CallFlow::from).collect()
 }
 
-/// Analyzes all composites of a program, each after those that it calls.
+/// Analyzes all composites of a program. Each composite is analyzed after the composites that it
+/// calls.
 fn analyze(
     program: &Program,
     labels: &dyn Fn(&str) -> Vec<FlowLabel>,

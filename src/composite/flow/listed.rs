@@ -1,4 +1,4 @@
-//! Checks the flows of composites whenever the tools that they call are listed.
+//! Checks the data flows of composites whenever tools are listed.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -9,11 +9,11 @@ use crate::{
     warnings::Warnings,
 };
 
-/// A policy for the flows of composites, which is checked whenever tools are listed.
+/// A policy for data flows that is checked whenever tools are listed.
 pub(in crate::composite) struct ListedFlows {
     policy: FlowPolicy,
-    /// A function that receives the name that composites use for a tool, and returns the name that
-    /// the policy uses for this tool.
+    /// Converts the name by which composites call a tool to the name by which the policy selects
+    /// it.
     original: Box<dyn Fn(&str) -> String + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! Labels of tools.
+//! Flow policies: rules that assign labels to tools.
 
 use std::collections::HashSet;
 
@@ -15,8 +15,9 @@ use crate::{
 /// Two labels describe the results of a tool: [`Private`](FlowLabel::Private) and
 /// [`Untrusted`](FlowLabel::Untrusted). Two labels describe the effect of a call:
 /// [`Egress`](FlowLabel::Egress) and [`Destructive`](FlowLabel::Destructive).
-/// [`CompositeLayer::check_flow`] proves that composites use the tools accordingly. A tool without
-/// labels returns data with the labels of its arguments.
+/// [`CompositeLayer::check_flow`] reports composites that pass private data to egress tools, or
+/// untrusted data to destructive tools. The results of a tool without labels have the labels of its
+/// arguments.
 ///
 /// [`CompositeLayer::check_flow`]: crate::composite::CompositeLayer::check_flow
 ///
@@ -50,14 +51,15 @@ pub struct FlowPolicy {
     rules: Vec<FlowRule>,
 }
 
-/// The labels of some tools.
+/// A rule that adds labels to the tools that it selects.
 #[derive(Clone, Debug)]
 struct FlowRule {
     tools: Selection,
-    /// The prefixes of the tool names. `None` if names can have any prefix.
+    /// The rule applies only to tools whose names begin with one of these prefixes. `None` if it
+    /// applies to all names.
     prefixes: Option<Vec<String>>,
     labels: Vec<FlowLabel>,
-    /// Whether the annotations of the tools are further labels.
+    /// Whether the annotations of the tools, such as `destructiveHint`, add further labels.
     trusts_annotations: bool,
 }
 
@@ -128,9 +130,9 @@ impl FlowPolicy {
         self
     }
 
-    /// Adds labels to the tools that `tools` selects by name, and whose names begin with one of
-    /// `prefixes`, if there are any. If `trusts_annotations` is `true`, the annotations of these
-    /// tools are labels, too.
+    /// Adds labels to the tools that `tools` selects by name. If `prefixes` is set, only tools
+    /// whose names begin with one of the prefixes receive the labels. If `trusts_annotations` is
+    /// `true`, the annotations of the tools add further labels.
     #[cfg(feature = "config")]
     pub(crate) fn add(
         &mut self,
@@ -142,7 +144,7 @@ impl FlowPolicy {
         self.rules.push(FlowRule { tools, prefixes, labels, trusts_annotations });
     }
 
-    /// Returns `true` if the annotations of some tools are labels.
+    /// Returns `true` if any rule derives labels from annotations.
     pub(crate) fn trusts_annotations(&self) -> bool {
         self.rules.iter().any(|rule| rule.trusts_annotations)
     }
@@ -162,14 +164,14 @@ impl FlowPolicy {
         unmatched.map(str::to_owned).collect()
     }
 
-    /// Returns the labels of a tool.
+    /// Returns the labels that the rules assign to a tool, without labels from its annotations.
     pub(in crate::composite) fn labels(&self, tool: &str) -> Vec<FlowLabel> {
         let rules = self.rules.iter().filter(|rule| rule.selects(tool));
         rules.flat_map(|rule| rule.labels.iter().copied()).collect()
     }
 
-    /// Returns the labels of a listed tool. `annotations` is `None` if the tool has none, or if it
-    /// is not listed.
+    /// Returns the labels of a tool, including those from its annotations. `annotations` is `None`
+    /// if the tool has none, or if it is not listed.
     pub(crate) fn labels_of_listed(
         &self,
         tool: &str,
@@ -195,7 +197,7 @@ impl FlowRule {
         self.prefixes.as_ref().is_none_or(begins)
     }
 
-    /// Returns the patterns that match none of `tools`.
+    /// Returns the patterns of this rule that match none of `tools`.
     fn unmatched(&self, tools: &[&str]) -> impl Iterator<Item = &str> {
         let patterns = self.tools.allowed();
         let tools = tools.iter().filter(|tool| self.has_prefix_of(tool));

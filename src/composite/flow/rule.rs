@@ -1,4 +1,4 @@
-//! The restrictions of labeled data.
+//! The rules that forbid certain uses of labeled data.
 
 use super::taint::Source;
 

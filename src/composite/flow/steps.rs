@@ -25,7 +25,7 @@ use crate::{
     expr::{Field, PathSegment, Root, Use},
 };
 
-/// The flows of data through one composite.
+/// The analysis of the data flows through one composite.
 pub(super) struct Flows<'p> {
     program: &'p Program,
     /// The index of the composite.
@@ -35,22 +35,23 @@ pub(super) struct Flows<'p> {
     pub(super) summaries: &'p [Summary],
     /// Returns the labels of a tool.
     pub(super) labels: &'p dyn Fn(&str) -> Vec<FlowLabel>,
-    /// For each step, whether its definition allows forbidden flows.
+    /// For each step, whether it sets `allow_flow`.
     allowed: Vec<bool>,
     approvals: Vec<Approval<'p>>,
     steps: Vec<StepTaint>,
     /// For each step, the labels of the data that decides whether the run ends before the step.
     guards: Vec<Taint>,
-    /// The findings. `None` while the labels are incomplete.
+    /// `None` until the labels of all steps are complete.
     findings: Option<Findings>,
 }
 
-/// The labels of a step.
+/// The data labels of a step.
 #[derive(Default)]
 pub(super) struct StepTaint {
     /// The labels of the output if the step completes.
     pub(super) done: Taint,
-    /// The labels of the record of the step, such as its error, also if the step fails.
+    /// The labels of the status, the output and the error of the step, whether it completes or
+    /// fails.
     pub(super) any: Taint,
     /// The labels of the data that decides whether the step runs.
     pub(super) runs: Taint,
@@ -60,7 +61,7 @@ pub(super) struct StepTaint {
 #[derive(Default)]
 pub(super) struct Labels {
     pub(super) all: Taint,
-    /// The labels without those of values that a person has approved.
+    /// The labels of the values that the user has not approved.
     pub(super) unapproved: Taint,
 }
 
@@ -69,17 +70,17 @@ pub(super) struct Labels {
 pub(super) struct Findings {
     pub(super) summary: Summary,
     violations: Vec<FlowViolation>,
-    /// The steps whose exceptions allow something that is otherwise forbidden.
+    /// The steps in which `allow_flow` permits a use of data that the policy forbids.
     exempted: StepSet,
 }
 
-/// A place in a step that uses data, with the rule that applies there.
+/// A use of data in a step, and the rule that restricts it.
 pub(super) struct Place<'a> {
     pub(super) step: usize,
-    /// The path within the definition of the step.
+    /// The path within the definition of the step, such as `arguments.body`.
     pub(super) path: &'a [PathSegment],
     pub(super) rule: Rule,
-    /// The last places on the path of the data.
+    /// The last stages on the path of the data, such as the argument of a tool.
     pub(super) ends: &'a [Hop],
 }
 
@@ -127,7 +128,7 @@ impl<'p> Flows<'p> {
         (summary, FlowReport { violations, remarks })
     }
 
-    /// Returns the remark that the exception of a step allows nothing.
+    /// Returns a remark about a step that sets `allow_flow` but does not need it.
     fn remark(&self, step: usize) -> String {
         let (name, place) = (&self.compiled.name, self.place(step));
         format!("composite `{name}`: {place} needs no `allow_flow`: it uses no forbidden data")
@@ -154,8 +155,8 @@ impl<'p> Flows<'p> {
         is_changed
     }
 
-    /// Returns the labels of the data that decides whether a stop, or a question that the user
-    /// declines, ends the run before this step has finished.
+    /// Returns the labels of the data that decides whether the run ends before this step has
+    /// finished. A run can end early because of a stop, or a question that the user declines.
     fn guard(&self, step: usize) -> Taint {
         let mut guard = Taint::default();
         for (index, other) in self.steps.iter().enumerate() {
@@ -177,10 +178,11 @@ impl<'p> Flows<'p> {
         ends_run && is_before && !plan.with_dependents(step).contains(index)
     }
 
-    /// Returns the labels of the outcomes that decide whether a call is made: those of the other
-    /// targets of a race or fallback, those of the other calls of a loop that ends at the first
-    /// success or failure, and those of stops and questions whose failure the run tolerates, since
-    /// they then do not end the run.
+    /// Returns the labels of other outcomes that decide whether the calls of a step are made:
+    /// - For a target of a race or fallback, the outcomes of the other targets.
+    /// - For a loop that ends at the first success or failure, the outcomes of its other calls.
+    /// - For a stop or question whose failure does not fail the run, the data that it shows. If
+    ///   this data cannot be evaluated, the stop or question does not end the run.
     pub(super) fn rivals(&self, step: usize) -> Taint {
         let plan = &self.compiled.plan;
         let mut rivals = Taint::default();
@@ -204,8 +206,8 @@ impl<'p> Flows<'p> {
         rivals
     }
 
-    /// Returns `true` if the step is a loop whose other calls are not made after one has failed,
-    /// although the run continues.
+    /// Returns `true` if the step is a loop that stops at its first failed call, while the run
+    /// continues.
     fn ends_at_failure(&self, step: usize) -> bool {
         let continues = self.continues(step);
         let step = &self.compiled.plan.steps()[step];
@@ -215,13 +217,14 @@ impl<'p> Flows<'p> {
         })
     }
 
-    /// Returns `true` if the run continues when the step, or an element of it, fails.
+    /// Returns `true` if the run continues when the step, or a loop element of it, fails.
     pub(super) fn continues(&self, step: usize) -> bool {
         let step = &self.compiled.plan.steps()[step];
         step.on_failure == OnFailure::Continue || step.is_final()
     }
 
-    /// Computes the labels of a step. Reports forbidden uses, if the labels are complete.
+    /// Computes the labels of a step. When the labels of all steps are complete, also reports
+    /// forbidden uses.
     fn step(&mut self, index: usize) -> StepTaint {
         let compiled = self.compiled;
         let step = &compiled.plan.steps()[index];
@@ -256,7 +259,7 @@ impl<'p> Flows<'p> {
         StepTaint { done, any, runs }
     }
 
-    /// Computes the labels of a step that can call tools.
+    /// Returns the `done` and `any` labels of a step that can call tools.
     fn calls(&mut self, index: usize, step: &Step, runs: &Taint) -> (Taint, Taint) {
         let (mut done, mut any) = (Taint::default(), Taint::default());
         let mut runs = runs.clone();
@@ -302,7 +305,8 @@ impl<'p> Flows<'p> {
         (done, any)
     }
 
-    /// Returns the labels of references that decide what a step does.
+    /// Returns the labels of references that decide what a step does, such as those in its
+    /// condition.
     fn decision(
         &mut self,
         step: usize,
@@ -339,7 +343,8 @@ impl<'p> Flows<'p> {
         }
     }
 
-    /// Returns the labels of a step that only evaluates an expression.
+    /// Returns the combined labels of references in a step. `what` describes the computed value in
+    /// messages, such as `answer`.
     fn computed(&self, step: usize, uses: &[Use<'_>], what: &str) -> Taint {
         let hop = self.hop(step, what.to_owned());
         let mut all = Taint::default();
@@ -349,11 +354,11 @@ impl<'p> Flows<'p> {
         all
     }
 
-    /// Returns the labels of a reference in a step like [`taint_of`](Self::taint_of). Returns none
-    /// if a person has seen and approved the value.
+    /// Returns the labels of a reference in a step like [`taint_of`](Self::taint_of). Returns no
+    /// labels if the user has seen and approved the value.
     ///
-    /// An approval allows the use of the value in this step. The outputs of the step keep all
-    /// labels, since the person has not seen them.
+    /// An approval allows the use of the value in this step. The output of the step keeps all
+    /// labels, because the user has not seen the output.
     pub(super) fn unapproved(&self, step: usize, used: &Use<'_>, item: Option<&Taint>) -> Taint {
         if self.approvals.iter().any(|approval| approval.covers(step, used)) {
             return Taint::default();
@@ -361,7 +366,7 @@ impl<'p> Flows<'p> {
         self.taint_of(step, used, item)
     }
 
-    /// Returns `true` if a step runs only after a person has seen and approved all data in the
+    /// Returns `true` if a step runs only after the user has seen and approved all data in the
     /// arguments of the call.
     pub(super) fn is_approved(&self, step: usize, call: &PossibleCall<'_>) -> bool {
         let Arguments::Mapped(arguments) = &call.site.arguments else { return false };
@@ -372,8 +377,8 @@ impl<'p> Flows<'p> {
             && arguments.uses().iter().all(covered)
     }
 
-    /// Records that a step calls an egress tool without an approval, unless its definition allows
-    /// all flows.
+    /// Records that a step calls an egress tool without an approval, unless the step sets
+    /// `allow_flow`.
     pub(super) fn add_open_egress(&mut self, step: usize) {
         let Some(findings) = &mut self.findings else { return };
         if self.allowed[step] {
@@ -383,8 +388,8 @@ impl<'p> Flows<'p> {
         }
     }
 
-    /// Returns the labels of a reference in a step. `item` contains the labels of the elements if
-    /// the reference is in a loop.
+    /// Returns the labels of a reference in a step. If the reference is in a loop, `item` contains
+    /// the labels of the loop's elements.
     pub(super) fn taint_of(&self, step: usize, used: &Use<'_>, item: Option<&Taint>) -> Taint {
         let mut taint = self.read(used, item);
         let is_final = self.compiled.plan.steps()[step].is_final();
@@ -396,7 +401,7 @@ impl<'p> Flows<'p> {
         taint
     }
 
-    /// Returns the labels of a reference without an approval.
+    /// Returns the labels of the value to which a reference refers.
     fn read(&self, used: &Use<'_>, item: Option<&Taint>) -> Taint {
         match used.root {
             Root::Input => {
@@ -413,7 +418,7 @@ impl<'p> Flows<'p> {
         }
     }
 
-    /// Returns the labels of a field in the record of a step.
+    /// Returns the labels of a field of a step, such as `output` or `status`.
     fn record(&self, index: usize, field: Field, path: &[PathSegment]) -> &Taint {
         let step = &self.compiled.plan.steps()[index];
         let taint = &self.steps[index];
@@ -464,15 +469,17 @@ impl<'p> Flows<'p> {
         result
     }
 
-    /// Returns the labels of the result of any run.
+    /// Returns the combined labels of all steps. The result of a failed run can contain data of any
+    /// step.
     fn outcome(&self) -> Taint {
         let mut outcome = Taint::default();
         self.steps.iter().for_each(|step| outcome.join(&step.any));
         outcome
     }
 
-    /// Reports data with a forbidden label. A symbolic label becomes a restriction of the
-    /// composite's input.
+    /// Reports a violation if the value has a label that the rule of `place` forbids. If the value
+    /// depends on the input of the composite, adds this use to the summary, which is checked for
+    /// each caller.
     pub(super) fn check_use(&mut self, taint: &Taint, place: &Place<'_>) {
         let Place { step, path, rule, ends } = *place;
         let list = self.list();
@@ -501,8 +508,8 @@ impl<'p> Flows<'p> {
         }
     }
 
-    /// Returns the summary to which the current step is added. Returns `None` while the labels are
-    /// incomplete.
+    /// Returns the summary of this composite. Returns `None` until the labels of all steps are
+    /// complete.
     pub(super) fn summary(&mut self) -> Option<&mut Summary> {
         self.findings.as_mut().map(|findings| &mut findings.summary)
     }
@@ -511,28 +518,27 @@ impl<'p> Flows<'p> {
         &self.guards[step]
     }
 
-    /// Returns the name of another composite.
     pub(super) fn name_of(&self, composite: usize) -> &str {
         &self.program.composites[composite].name
     }
 
-    /// Returns a place in a step.
+    /// Creates a stage of a path that belongs to a step. `what` describes the stage.
     pub(super) fn hop(&self, step: usize, what: String) -> Hop {
         Hop { place: Some(self.place(step)), ..self.hop_to(what) }
     }
 
-    /// Returns the name of a step for messages.
+    /// Returns the name of a step for messages, such as ``step `read` ``.
     fn place(&self, step: usize) -> String {
         let kind = if self.list() == "targets" { "target" } else { "step" };
         format!("{kind} `{}`", self.compiled.plan.steps()[step].id)
     }
 
-    /// Returns a place in this composite that belongs to no step.
+    /// Creates a stage of a path that belongs to no step. `what` describes the stage.
     pub(super) fn hop_to(&self, what: String) -> Hop {
         Hop { composite: self.compiled.name.clone(), what, place: None }
     }
 
-    /// Returns the key of the list of steps in the definition.
+    /// Returns the key of the list of steps in the definition: `steps` or `targets`.
     const fn list(&self) -> &'static str {
         match self.compiled.answer {
             ResultForm::Steps { .. } => "steps",
@@ -541,7 +547,7 @@ impl<'p> Flows<'p> {
     }
 }
 
-/// Returns whether each step or target of a composite allows forbidden flows.
+/// Returns, for each step or target of a composite, whether it sets `allow_flow`.
 fn allowed(definition: &CompositeTool) -> Vec<bool> {
     match &definition.strategy {
         Strategy::FanOut(FanOut { targets, .. })
@@ -555,7 +561,7 @@ fn allowed(definition: &CompositeTool) -> Vec<bool> {
     }
 }
 
-/// Returns `true` if the path in the output of a question leads to the action of the person.
+/// Returns `true` if a path in the output of a question leads to its `action`, such as `accept`.
 fn is_action(path: &[PathSegment]) -> bool {
     matches!(path.first(), Some(PathSegment::Key(key)) if key == "action")
 }

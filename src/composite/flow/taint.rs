@@ -1,16 +1,17 @@
-//! The labels of values, each with the path on which data with this label reaches the value.
+//! The labels of values. Each label has the path on which labeled data reaches the value.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A label of data. A policy can forbid certain uses of data that has the label.
+/// A label of data, which restricts the uses of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Private,
     Untrusted,
 }
 
-/// The labels of a value in a composite. The labels of the composite's input are not known. A value
-/// that depends on the input therefore stores the names of the input properties instead.
+/// The labels of a value in a composite. The labels of the composite's input are unknown until the
+/// composite is called. A value that depends on the input therefore stores the names of the input
+/// properties.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taint {
     private: Option<Trace>,
@@ -33,8 +34,8 @@ struct Link {
     hop: Hop,
 }
 
-/// A stage on the path of a value through a composite, for example a tool that returns the value or
-/// an argument that contains it.
+/// A stage on the path of a value through a composite, for example a tool that returns the value,
+/// or an argument that contains it.
 #[derive(Clone, Debug)]
 pub(super) struct Hop {
     /// The name of the composite to which this stage belongs.
@@ -88,8 +89,8 @@ impl Taint {
         }
     }
 
-    /// Returns an iterator over the input properties on which the value depends. Each property has
-    /// the path from the property to the value.
+    /// Iterates over the input properties on which the value depends. Each item contains the path
+    /// from the property to the value.
     pub(super) fn inputs(&self) -> impl Iterator<Item = (&InputName, &Trace)> {
         self.inputs.iter()
     }
@@ -129,7 +130,7 @@ impl Taint {
         }
     }
 
-    /// Returns the labels without the input properties on which the value depends.
+    /// Returns the private and untrusted labels, without the input properties.
     pub(super) fn without_inputs(&self) -> Self {
         Self { inputs: BTreeMap::new(), ..self.clone() }
     }

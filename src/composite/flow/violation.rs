@@ -1,12 +1,11 @@
-//! Violations of a policy.
+//! Violations of a flow policy.
 
 use std::fmt;
 
 use super::{rule::Rule, taint::Hop};
 use crate::composite::error::{DisplayPath, Segment};
 
-/// The text that each error message about a violation ends with. It lists the ways to correct the
-/// violation.
+/// The end of each error message about a violation. It lists the ways to correct the violation.
 const ADVICE: &str = "remove this use, let a person approve the value first, or set `allow_flow` \
                       to the reason why it is safe";
 
@@ -35,8 +34,8 @@ pub(crate) struct FlowReport {
 
 #[cfg(feature = "config")]
 impl FlowReport {
-    /// Returns the paths of all places in the definitions at which a violation was found. Each path
-    /// has a text that describes all violations at this place.
+    /// Returns the path of each setting with a violation, and a text that describes all violations
+    /// in this setting.
     pub(crate) fn places(&self) -> Vec<(&[Segment], String)> {
         let mut places: Vec<(&[Segment], String)> = Vec::new();
         for violation in &self.violations {

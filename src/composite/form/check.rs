@@ -144,17 +144,15 @@ const NAMED: Shape =
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Adds an error at the current path. The error is ignored if this path, or a path that
-    /// contains it, already has an error, because it would probably be a consequence of the earlier
-    /// error.
+    /// Adds an error at the current path. Ignores the error if this path or a parent path already
+    /// has one, because the new error is probably a consequence of the earlier one.
     pub(super) fn push(&mut self, error: impl Into<Kind>) {
         if !self.found.iter().any(|(path, _)| self.path.starts_with(path)) {
             self.found.push((self.path.clone(), error.into()));
         }
     }
 
-    /// Calls `look` to check a part of the schema. Until it returns, the current path is extended
-    /// by `path`.
+    /// Calls `look` with the current path extended by `path`. Restores the current path afterwards.
     pub(super) fn within<T, P: Into<Segment>>(
         &mut self,
         path: impl IntoIterator<Item = P>,
