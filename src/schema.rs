@@ -35,12 +35,12 @@ use crate::{
 /// Maximum number of steps for validating the arguments of one tool call, coercing them, and
 /// validating them again. A step takes about ten nanoseconds.
 const MAX_VALIDATION_STEPS: usize = 1_500_000;
-/// If arguments are invalid, the validator runs again to collect all violations. This is the
-/// maximum number of steps of the second run. It is lower than [`MAX_VALIDATION_STEPS`], because
-/// each violation needs memory.
+/// Maximum number of steps of a validation for which all violations are collected. Collecting them
+/// takes a second validation, and memory for each violation. The limit is therefore lower than
+/// [`MAX_VALIDATION_STEPS`].
 const MAX_STEPS_TOLD: usize = 64_000;
-/// Maximum number of bytes that the validator may copy to collect all violations in the arguments
-/// of one call. It copies a value for each violation within an `anyOf` or `oneOf`.
+/// Maximum number of bytes that the validator may copy while it collects the violations of one
+/// call. It copies a value for each violation within an `anyOf` or `oneOf`.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
 /// Maximum number of violations that are reported for one tool call.
 const MAX_VIOLATIONS: usize = 64;
@@ -57,13 +57,13 @@ pub(crate) struct InputSchema {
     compiled: OnceLock<Result<Compiled, Unchecked>>,
 }
 
-/// A compiled schema, with the data for computing how many steps the validation of a value takes.
+/// A compiled schema. `steps` predicts how many steps the validation of a value takes.
 #[derive(Debug)]
 struct Compiled {
     validator: Validator,
     steps: Steps,
-    /// Whether the schema contains `anyOf` or `oneOf`. If it does, the validator copies values when
-    /// it collects all violations.
+    /// Whether the schema contains `anyOf` or `oneOf`. If so, the validator copies values when it
+    /// collects violations.
     has_alternatives: bool,
 }
 
@@ -72,19 +72,19 @@ struct Compiled {
 enum Verdict {
     Valid,
     Invalid {
-        /// The number of steps that the validation has taken. One step takes about ten nanoseconds.
+        /// The number of steps of the validation. One step takes about ten nanoseconds.
         steps: usize,
     },
     /// The arguments were not validated, because the validation would take too many steps.
     TooLong,
 }
 
-/// The result of compiling a schema that cannot be used for validation. Arguments are then not
-/// validated.
+/// The error for a schema that cannot be used for validation. Arguments are then accepted without
+/// validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unchecked {
-    /// Whether the schema cannot be used for coercion either, because coercion would take too long.
-    /// Arguments are then left unchanged.
+    /// Whether coercion with this schema would take too long, too. If `true`, arguments are not
+    /// coerced either.
     untouched: bool,
 }
 
@@ -140,7 +140,7 @@ impl InputSchema {
     }
 
     /// Validates the arguments of a call of the tool `tool`. If the schema cannot be used for
-    /// validation, accepts all arguments. When this is detected for the first time, passes the
+    /// validation, accepts all arguments. In this case, the first call of this method passes the
     /// reason to the callback.
     ///
     /// # Errors
@@ -237,9 +237,8 @@ impl InputSchema {
 // === impl Compiled ===
 
 impl Compiled {
-    /// Validates the arguments, and subtracts the number of steps from `left`. If the validation
-    /// would take more than `left` steps, returns [`Verdict::TooLong`] without validating the
-    /// arguments.
+    /// Validates the arguments, and subtracts the number of steps from `left`. Returns
+    /// [`Verdict::TooLong`] without a validation if it would take more than `left` steps.
     fn verdict(&self, arguments: &Value, left: &mut usize) -> Verdict {
         let Some(steps) = self.steps.count(arguments, *left) else { return Verdict::TooLong };
         *left -= steps;
@@ -257,9 +256,9 @@ impl Compiled {
         }
     }
 
-    /// Returns all violations in arguments that were found to be invalid. `steps` is the number of
-    /// steps that their validation took. If collecting all violations would be too expensive,
-    /// returns a single violation without a path.
+    /// Returns all violations in invalid arguments. `steps` is the number of steps that their
+    /// validation took. If collecting all violations would be too expensive, returns a single
+    /// violation without a path.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
         if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
@@ -295,7 +294,7 @@ fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }
 
-/// Creates a violation with an empty path, which concerns the arguments as a whole.
+/// Creates a violation of the arguments as a whole, with an empty path.
 const fn whole(message: String) -> Violation {
     Violation { path: String::new(), message }
 }
@@ -344,8 +343,8 @@ fn violations_of(error: &ValidationError<'_>, arguments: &Value) -> Vec<Violatio
     }
 }
 
-/// Returns the message of a violation. `what` is the subject of the message, such as `the value`.
-/// The message contains neither the invalid value nor argument names.
+/// Returns the message of a violation, which contains neither the invalid value nor argument names.
+/// `what` is the subject of the message, such as `the value`.
 fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     use ValidationErrorKind as Kind;
 
@@ -379,8 +378,8 @@ fn error_message(error: &ValidationError<'_>, what: &str) -> String {
     }
 }
 
-/// Returns `true` if `path` is the location of a `false` schema that forbids members of an object,
-/// because it is the value of `additionalProperties` or `propertyNames`.
+/// Returns `true` if `path` leads to the value of `additionalProperties` or `propertyNames` in a
+/// schema. If this value is `false`, it forbids members of an object.
 fn allows_no_members(path: &str) -> bool {
     let keyword =
         |name| path.strip_suffix(name).is_some_and(|above| !above.ends_with("/properties"));
@@ -397,8 +396,8 @@ fn has_whole_float(value: &Value) -> bool {
     }
 }
 
-/// Returns `true` if a value in a schema is neither an array nor an object, so that an error
-/// message can quote it without disclosing argument names.
+/// Returns `true` if a value in a schema is neither an array nor an object. An error message can
+/// quote such a value without disclosing argument names.
 const fn is_plain(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }

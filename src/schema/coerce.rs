@@ -1,11 +1,11 @@
 //! Coerces tool arguments to the types in the input schema of the tool, where the conversion is
 //! unambiguous.
 //!
-//! For example, a template may produce a string where the schema requires a number, and a model may
-//! write a number where the schema requires a string. Valid values are never changed. An invalid
-//! value is converted only if the result is valid. The parts of arrays and objects are converted
-//! independently of each other. Coercion never fails: values that cannot be converted stay
-//! unchanged, and the validation that follows rejects them.
+//! For example, a template may produce the string `"5"` where the schema requires a number, and a
+//! model may write the number `5` where the schema requires a string. Valid values are never
+//! changed. An invalid value is converted only if the result is valid. The parts of arrays and
+//! objects are converted independently of each other. Coercion never fails: values that cannot be
+//! converted stay unchanged, and the validation that follows rejects them.
 
 mod shape;
 
@@ -19,15 +19,14 @@ use crate::expr::PathSegment;
 /// Maximum number of visits to subschemas during the coercion of the arguments of one call. Without
 /// the limit, a schema that refers to itself could require an exponential number of visits.
 const MAX_VISITS: usize = 200_000;
-/// The number of validation steps that take as long as one visit to a subschema during coercion.
-/// Used to convert a limit on steps to a limit on visits.
+/// One visit to a subschema during coercion takes as long as this many validation steps.
 const STEPS_PER_VISIT: usize = 5;
 
 /// Converts invalid strings to the types that the schema declares, and invalid numbers and Booleans
 /// to strings if the schema declares strings. Returns `true` if any value was changed.
 ///
-/// Subtracts the number of steps that the coercion has taken from `left`. If too few steps are
-/// left, some values are not converted.
+/// Subtracts the number of steps of the coercion from `left`. If too few steps are left, some
+/// values are not converted.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
     let mut coercion =
@@ -46,11 +45,9 @@ pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usiz
 /// How well a value matches a schema. The variants are in order from the worst to the best match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The value does not match the schema, and coercion finds no conversions that would make it
-    /// match.
+    /// The value does not match the schema, and no conversion would make it match.
     Never,
-    /// The value does not match the schema, but it will match after the collected edits are
-    /// applied.
+    /// The value matches the schema only after the collected edits are applied.
     Edited,
     Already,
 }
@@ -59,8 +56,7 @@ enum Fit {
 /// several branches of a schema may have to be tried for the same value.
 struct Coercion<'s> {
     shapes: Shapes<'s>,
-    /// The path of the member or element that is currently being coerced. Empty for the whole
-    /// value.
+    /// The path of the part that is currently coerced. Empty for the whole value.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
 }
@@ -104,10 +100,9 @@ impl<'s> Coercion<'s> {
         rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
     }
 
-    /// Selects branches for all `anyOf` and `oneOf` keywords that the value does not match. For
-    /// each of these keywords, adds to `rules` the first branch that the value would match after
-    /// edits. Returns [`Fit::Never`] if a keyword has no such branch, and [`Fit::Edited`]
-    /// otherwise.
+    /// Selects a branch for each `anyOf` and `oneOf` keyword that the value does not match: the
+    /// first branch that the value would match after edits. Adds these branches to `rules`. Returns
+    /// [`Fit::Never`] if a keyword has no such branch, and [`Fit::Edited`] otherwise.
     fn choose(&mut self, rules: &mut Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
         let mut fit = Fit::Edited;
         let mut next = 0;
@@ -241,8 +236,8 @@ impl<'s> Coercion<'s> {
         }
     }
 
-    /// Coerces the parts of a converted value, if it is an array or object. Returns how well the
-    /// value then matches the schemas in `rules`.
+    /// If a converted value is an array or object, coerces its parts. Returns how well the value
+    /// then matches the schemas in `rules`.
     fn coerced(&mut self, rules: &[&'s JsonObject], value: &mut Value, depth: usize) -> Fit {
         if self.fits_all(rules, value, depth) {
             return Fit::Already;

@@ -1,5 +1,5 @@
 //! Checks the arguments of a step against the input schema of its tool before the run. At that
-//! time, only some values are known, because others are results of earlier steps.
+//! time, the values that depend on the outputs of earlier steps are unknown.
 //!
 //! Reports probable typos in argument names. Also reports violations that occur regardless of the
 //! unknown values.
@@ -21,21 +21,19 @@ use crate::{
     suggest,
 };
 
-/// When the arguments of a step are checked before a run, the maximum number of values in the
-/// arguments that are compared with the schema.
+/// Maximum number of values in the arguments of a step that are compared with the schema before a
+/// run.
 const MAX_INSPECTED_PARTS: usize = 10_000;
-/// When the arguments of a step are checked before a run, the maximum number of validation steps.
-/// If the validation would take more steps, it is skipped.
+/// Maximum number of validation steps for the arguments of a step before a run. If the validation
+/// would take more steps, it is skipped.
 const MAX_FIT_STEPS: usize = 16_000;
-/// Maximum number of property names of a schema among which a suggestion for a misspelled name is
-/// searched.
+/// Maximum number of property names that are compared with a misspelled name to find a suggestion.
 const MAX_CANDIDATES: usize = 1_000;
-/// Keywords with which the validity of one part of a value can depend on other parts. The list
-/// omits references and keywords such as `anyOf`, which have this effect too and are checked
-/// separately.
+/// Keywords with which the validity of one part of a value can depend on other parts. References
+/// and keywords such as `anyOf` have this effect too, but are checked separately.
 const COMPOUND: [&str; 3] = ["contains", "unevaluatedItems", "unevaluatedProperties"];
-/// Keywords that do not restrict values. If a schema contains only these keywords, including
-/// `$ref`, it is equivalent to the target of its `$ref`.
+/// Keywords that do not restrict values, and `$ref`. A schema with only these keywords is
+/// equivalent to the target of its `$ref`.
 const SILENT: [&str; 7] =
     ["$comment", "$defs", "$ref", "$schema", "definitions", "description", "title"];
 
@@ -50,7 +48,7 @@ pub(crate) struct Misfit {
 }
 
 /// Returns the parts of a step's arguments that cannot match the tool's input schema. Ignores parts
-/// whose values are only known during the run.
+/// whose values are known only during the run.
 ///
 /// Also reports members that the schema does not declare, even if the schema allows additional
 /// members. Such a member is most likely a typo that the tool would ignore.
@@ -70,10 +68,10 @@ pub(crate) fn misfits(schema: &JsonObject, arguments: &PartialValue) -> Vec<Misf
 /// The state of comparing the arguments of a step with the input schema of a tool.
 struct Survey<'s> {
     walk: Walk<'s>,
-    /// The path of the part of the arguments that is currently compared with the schema.
+    /// The path of the part that is currently compared with the schema.
     path: Vec<PathSegment>,
-    /// The JSON Pointers of the parts that can be validated before the run, because their values
-    /// are completely known and their validity does not depend on other parts.
+    /// The JSON Pointers of the parts that can be validated before the run. The values of these
+    /// parts are completely known, and their validity does not depend on other parts.
     known: HashSet<String>,
     reported: Vec<Misfit>,
 }
@@ -278,9 +276,9 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Reports a mistake at the current path. Does nothing if a mistake was already reported at
-    /// this path whose message starts with `message`, because the validator reports some errors
-    /// twice, the second time with a shorter message.
+    /// Reports a mistake at the current path. Ignores it if a mistake at this path has a message
+    /// that starts with `message`. The reason is that the validator reports some errors twice, the
+    /// second time with a shorter message.
     fn report(&mut self, message: String) {
         let is_reported = |reported: &Misfit| {
             reported.path == self.path && reported.message.starts_with(&message)
@@ -291,15 +289,15 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Returns `true` if a keyword can make one part of a value valid or invalid depending on other
-/// parts.
+/// Returns `true` if the validity of one part of a value can depend on other parts because of this
+/// keyword, such as `anyOf`.
 fn is_compound(keyword: &str) -> bool {
     let lists = [keywords::REFERENCES, COMPOUND];
     keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))
 }
 
-/// Returns `true` if the schema contains a subschema for members that are not listed in its
-/// `properties`.
+/// Returns `true` if the schema has a subschema for members that its `properties` do not list. The
+/// keywords are `patternProperties` and `additionalProperties`.
 fn is_open(schema: &JsonObject) -> bool {
     schema.contains_key("patternProperties")
         || schema.get("additionalProperties").is_some_and(|others| *others != Value::Bool(false))
@@ -339,8 +337,8 @@ fn in_words(kinds: &[&str]) -> String {
     words.join(" or ")
 }
 
-/// Returns the arguments without the values that are unknown before the run, and without values
-/// that are nested more than `levels` deep. Such members are omitted, and such elements become
+/// Returns the arguments without values that are unknown before the run, and without values nested
+/// more than `levels` deep. Such an object member is omitted, and such an array element becomes
 /// `null`. Returns `None` if the whole value is unknown.
 fn outline(arguments: &PartialValue, levels: usize) -> Option<Value> {
     let levels = levels.checked_sub(1)?;

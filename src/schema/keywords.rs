@@ -12,8 +12,8 @@ const MAPS: [&str; 6] =
 /// Keywords that refer to another schema.
 pub(crate) const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// A subschema of a schema, with the keyword that contains it. Also contains the part of a JSON
-/// value to which the subschema applies.
+/// A subschema of a schema, with the keyword that contains it, and the part of a JSON value to
+/// which it applies.
 pub(crate) struct Subschema<'s> {
     pub(crate) keyword: &'s str,
     pub(crate) applies_to: AppliesTo<'s>,
@@ -40,16 +40,15 @@ pub(crate) enum AppliesTo<'s> {
     Content,
 }
 
-/// Where a subschema is located within the value of a keyword.
+/// The location of a subschema within the value of a keyword.
 #[derive(Clone, Copy)]
 enum Place<'s> {
     /// The whole value of the keyword is the subschema, as with `not`.
     Single,
     /// The value of the keyword is an object that maps names to subschemas, as with `properties`.
-    /// Contains the name of this subschema.
+    /// Contains the name.
     Named(&'s str),
-    /// The value of the keyword is an array of subschemas, as with `allOf`. Contains the index of
-    /// this subschema.
+    /// The value of the keyword is an array of subschemas, as with `allOf`. Contains the index.
     Listed(usize),
 }
 
@@ -75,8 +74,8 @@ pub(crate) fn is_in_place(keyword: &str) -> bool {
     applies_to(keyword, Place::Single) == Some(AppliesTo::Whole)
 }
 
-/// Iterates over the subschemas that a schema contains, and that apply to a JSON value or to its
-/// parts. References are not followed.
+/// Iterates over the subschemas of a schema that apply to a JSON value or to its parts. References
+/// are not followed.
 pub(crate) fn subschemas(schema: &JsonObject) -> impl Iterator<Item = Subschema<'_>> {
     schema.iter().flat_map(|(keyword, value)| {
         schemas(keyword, value).filter_map(move |(place, schema)| {

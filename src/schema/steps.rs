@@ -30,37 +30,34 @@ use super::{
 
 /// The base URI of schemas that do not define their own base URI.
 const BASE: &str = "json-schema:///";
-/// Maximum number of subschemas in a schema. A schema with more subschemas is rejected.
+/// Maximum number of subschemas in a schema.
 const MAX_SUBSCHEMAS: usize = 5_000;
 /// Maximum number of subschemas that contain an `$id`.
 const MAX_IDENTITIES: usize = 256;
-/// Maximum number of subschemas in the dynamic scope of a reference. The dynamic scope consists of
-/// the subschemas with an `$id` that the validator has entered on its way to the reference.
+/// Maximum number of subschemas in the dynamic scope of a reference: the subschemas with an `$id`
+/// through which the validator has reached the reference.
 const MAX_SCOPES: usize = 64;
 /// Maximum length in bytes of an `$id` or a reference.
 const MAX_REFERENCE: usize = 1_024;
 /// Maximum total length in bytes of all `$id`s, anchors and references in a schema.
 const MAX_REFERENCE_BYTES: usize = 256 * 1024;
-/// Maximum number of in-place steps for a subschema. In an in-place step, the validator applies
-/// another subschema to the same value, instead of to a part of the value. For example, the
-/// subschemas in `allOf` are applied in place, and the subschemas in `properties` are not.
+/// Maximum number of in-place steps for a subschema. In such a step, the validator applies another
+/// subschema to the same value, for example a subschema in `allOf`.
 const MAX_STEPS_IN_PLACE: usize = 4_096;
 /// Maximum nesting depth of subschemas that the validator applies to the same value, as with an
 /// `allOf` within an `allOf`.
 const MAX_LEVELS_IN_PLACE: usize = 256;
 /// Maximum number of copies of subschemas that the validator makes for the keywords
-/// `unevaluatedProperties` and `unevaluatedItems`. For each of these keywords, it copies the
-/// subschemas that it applies to the same value.
+/// `unevaluatedProperties` and `unevaluatedItems`.
 const MAX_COPIED_STEPS: usize = 4_096;
-/// The number of member names whose copies count as much as one copied subschema toward
-/// [`MAX_COPIED_STEPS`].
+/// Copying this many member names counts as one copied subschema toward [`MAX_COPIED_STEPS`].
 const NAMES_PER_STEP: usize = 16;
 /// Maximum number of different regular expressions in a schema.
 const MAX_PATTERNS: usize = 100;
 /// Maximum total length in bytes of all regular expressions in a schema.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// Maximum total time for parsing all regular expressions in a schema. The time is expressed as the
-/// number of bytes of an expression without character classes that takes the same time.
+/// Maximum total time for parsing all regular expressions in a schema, as computed by
+/// [`pattern::size`].
 const MAX_PATTERN_SIZE: usize = 400_000;
 /// Maximum total size in bytes of all compiled regular expressions in a schema.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;
@@ -72,12 +69,12 @@ const MAX_VALIDATION_DEPTH: usize = 512;
 const MAX_COMPARISONS: usize = 1_000_000;
 /// Minimum length of a list for which the validator uses hashes to find duplicates.
 const MIN_HASHED: usize = 16;
-/// Keywords whose value can be a list, which must not contain duplicates.
+/// Keywords whose value can be a list without duplicates.
 const UNIQUE_LISTS: [&str; 3] = ["enum", "required", "type"];
 /// Keywords whose values are objects that map names to lists without duplicates.
 const DEPENDENT_LISTS: [&str; 2] = ["dependencies", "dependentRequired"];
-/// The subschemas of a schema, with the data for computing how many steps the validation of a value
-/// takes. A step takes about ten nanoseconds.
+/// The subschemas of a schema, each with its cost. Computes how many steps the validation of a
+/// value takes. A step takes about ten nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     /// All subschemas. The first element is the whole schema.
@@ -87,15 +84,14 @@ pub(super) struct Steps {
 /// A subschema. It refers to other subschemas by their index in [`Steps::parts`].
 #[derive(Debug, Default)]
 struct Part {
-    /// The number of steps that the keywords of this subschema add to a validation, in addition to
-    /// one step for the subschema itself.
+    /// The number of steps that the keywords of this subschema take. The subschema itself takes
+    /// another step.
     cost: Cost,
-    /// The indices of the subschemas that the validator applies to the same value as this
-    /// subschema, such as those in `allOf` and the targets of `$ref`.
+    /// The indices of the subschemas that the validator applies to the same value, such as those in
+    /// `allOf` and the targets of `$ref`.
     in_place: Vec<usize>,
     /// Whether the subschema contains `unevaluatedProperties` or `unevaluatedItems`. If so, the
-    /// validator applies the subschemas in `in_place` again, to find unevaluated members or
-    /// elements.
+    /// validator applies the subschemas in `in_place` again, to find unevaluated parts.
     looks_back: bool,
     /// The indices of the subschemas in `properties`, by the names of the members to which they
     /// apply.
@@ -119,8 +115,7 @@ struct Reader<'s> {
     patterns: HashMap<&'s str, Pattern>,
     pattern_bytes: usize,
     pattern_size: usize,
-    /// The total size in bytes that the remaining regular expressions may have when they are
-    /// compiled.
+    /// The total size in bytes that further regular expressions may have after compilation.
     regex_bytes: usize,
 }
 
@@ -136,13 +131,12 @@ struct Scope<'s> {
     draft: Draft,
 }
 
-/// The state of a subschema while the steps are counted that the validator needs to apply it and
-/// other subschemas to the same value.
+/// The progress of computing the [`Tree`] of a subschema.
 #[derive(Clone, Copy)]
 enum InPlace {
     Unknown,
-    /// The steps are currently being counted. If the subschema is reached in this state, it applies
-    /// itself to the same value again, so that validation would never end. The schema is then
+    /// The tree is currently being computed. If the subschema is reached again in this state, it
+    /// applies itself to the same value, and validation would never end. The schema is then
     /// rejected.
     Open,
     Known(Tree),
@@ -154,7 +148,7 @@ enum InPlace {
 #[derive(Clone, Copy)]
 struct Tree {
     steps: usize,
-    /// The number of levels of the tree. A subschema without children has one level.
+    /// The number of levels of the tree. It is 1 if the subschema has no children.
     levels: usize,
     /// The total number of member names in the `properties` of all subschemas in the tree.
     names: usize,
@@ -273,7 +267,7 @@ impl Steps {
     }
 
     /// Rejects a schema if one of its subschemas makes the validator apply too many subschemas to
-    /// the same value. The validation of any value, even a small one, would then take too long.
+    /// the same value. Otherwise, even the validation of a small value would take too long.
     fn count_in_place(&self) -> Result<(), Unusable> {
         let mut known = vec![InPlace::Unknown; self.parts.len()];
         for place in 0..self.parts.len() {
@@ -330,9 +324,9 @@ impl Steps {
 // === impl Part ===
 
 impl Part {
-    /// Returns how often the validator applies the subschemas in `in_place` to a value: three times
-    /// if this subschema contains `unevaluatedProperties` or `unevaluatedItems`, and once
-    /// otherwise. The second and third time, the validator searches for unevaluated parts.
+    /// Returns how often the validator applies the subschemas in `in_place` to a value. This is
+    /// three times if the subschema contains `unevaluatedProperties` or `unevaluatedItems`, because
+    /// the validator then searches for unevaluated parts.
     const fn times(&self) -> usize {
         if self.looks_back { 3 } else { 1 }
     }
@@ -518,9 +512,9 @@ fn check_references(schema: &Value) -> Result<(), Unusable> {
     Ok(())
 }
 
-/// Subtracts from `left` the number of comparisons that the validator makes when it checks the
-/// schema itself. Some lists in a schema must not contain duplicates, so the validator compares all
-/// elements that have the same hash. Returns `None` if too few comparisons are left.
+/// Subtracts from `left` the number of comparisons for finding duplicates in lists of a schema,
+/// such as the values of `enum`. The validator makes these comparisons when it checks the schema
+/// itself. Returns `None` if too few comparisons are left.
 fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
     match schema {
         Value::Object(members) => members.iter().try_for_each(|(keyword, value)| {
@@ -544,8 +538,8 @@ fn check_lists(schema: &Value, left: &mut usize) -> Option<()> {
 }
 
 /// Returns the maximum number of comparisons for finding duplicates in a list. The validator
-/// compares all values that have the same hash with each other. Comparing a value takes at most one
-/// comparison for each of its parts, such as the elements of an array.
+/// compares all values that have the same hash with each other. One such comparison counts once for
+/// each part of the value, such as an element of an array.
 ///
 /// Returns zero for short lists, for which the validator computes no hashes.
 fn comparisons(values: &[Value]) -> usize {

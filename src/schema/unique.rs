@@ -12,8 +12,7 @@ use serde_json::{Number, Value};
 
 /// An implementation of the keyword `uniqueItems` that replaces the one of the `jsonschema` crate.
 pub(super) struct UniqueItems {
-    /// Whether the value of `uniqueItems` in the schema is `true`. If it is not, every array is
-    /// valid.
+    /// Whether `uniqueItems` is `true` in the schema. Otherwise, every array is valid.
     is_wanted: bool,
 }
 
@@ -76,8 +75,8 @@ impl<'v> Comparable<'v> {
         }
     }
 
-    /// Converts a number so that equal numbers have the same form. JSON Schema considers `1.0` and
-    /// `1` equal.
+    /// Converts a number. Equal numbers have the same form, also if one is a float: JSON Schema
+    /// considers `1.0` and `1` equal.
     fn number(number: &Number) -> Self {
         if let Some(integer) = number.as_i128() {
             return Self::Integer(integer);

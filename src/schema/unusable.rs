@@ -1,4 +1,4 @@
-//! The reason why a schema cannot be used for validation.
+//! Errors of schemas that cannot be used for validation.
 
 use std::fmt::{self, Write as _};
 
@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 /// truncated.
 pub(super) const MAX_DISPLAYED_SCHEMA: usize = 200;
 
-/// An error that describes why a schema cannot be used for validation.
+/// The reason why a schema cannot be used for validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
     /// The JSON Pointer to the invalid part of the schema. Empty if the whole schema cannot be

@@ -1,5 +1,5 @@
 //! Walks through a schema and a value at the same time. The number of visits to subschemas is
-//! limited, so that a walk takes a limited time.
+//! limited, which bounds the time of a walk.
 
 use std::ptr;
 
@@ -53,7 +53,6 @@ impl<'s> Walk<'s> {
         self.left
     }
 
-    /// Returns `true` if no visits to subschemas are left.
     pub(crate) const fn is_exhausted(&self) -> bool {
         self.left == 0
     }
@@ -76,8 +75,8 @@ impl<'s> Walk<'s> {
         refs::target(self.root, schema)
     }
 
-    /// Returns `true` if the `$ref` of a subschema replaces its other keywords. This is the case if
-    /// the subschema contains a `$ref`, and the draft is 7 or earlier.
+    /// Returns `true` if the `$ref` of a subschema replaces its other keywords, as in draft 7 and
+    /// earlier.
     pub(crate) fn replaces(&self, schema: &JsonObject) -> bool {
         self.dialect == Dialect::Draft7 && schema.contains_key("$ref")
     }
@@ -89,8 +88,8 @@ impl<'s> Walk<'s> {
             && !ptr::eq(self.root, schema)
     }
 
-    /// Appends to `schemas` a subschema, and all subschemas that must match the same value, such as
-    /// those in its `allOf`. Skips subschemas that are already in `schemas`.
+    /// Appends a subschema to `schemas`, and all subschemas that must match the same value, such as
+    /// those in its `allOf`. Skips subschemas that `schemas` already contains.
     pub(crate) fn collect(&mut self, schema: &'s JsonObject, schemas: &mut Vec<&'s JsonObject>) {
         let schema = match self.dialect {
             Dialect::Draft7 => refs::resolve(self.root, schema),

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// Returns the message of an error, followed by the messages of its sources, separated by colons.
-/// Omits a message that an earlier message contains.
+/// Returns the message of an error, followed by the messages of its sources, separated by colons. A
+/// message that is part of an earlier message is omitted.
 pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -2,8 +2,8 @@
 //!
 //! The fingerprint of a value is the SHA-256 digest of its canonical JSON. In canonical JSON,
 //! object members are sorted by name, there is no whitespace between tokens, and numbers are
-//! formatted as `serde_json` formats them. Therefore equal values have equal fingerprints,
-//! regardless of the order of their members.
+//! formatted as in `serde_json`. Equal values therefore have equal fingerprints, regardless of the
+//! order of their members.
 
 use std::{fmt, io};
 
@@ -54,7 +54,7 @@ impl Fingerprinter {
         self
     }
 
-    /// Appends a value by its fingerprint. Used if the value itself is not available.
+    /// Appends a value by its fingerprint, if the value itself is not available.
     pub(crate) fn and_fingerprint(mut self, Fingerprint(bytes): &Fingerprint) -> Self {
         // Canonical JSON never begins with `#`, and all fingerprints have the same length. So a
         // fingerprint cannot be confused with a value, and different sequences have different

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-/// Escapes the name of an object member, so that it can be a segment of a JSON Pointer: replaces
-/// `~` with `~0` and `/` with `~1`.
+/// Escapes the name of an object member for a JSON Pointer: replaces `~` with `~0` and `/` with
+/// `~1`.
 pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     if name.contains(['~', '/']) {
         name.replace('~', "~0").replace('/', "~1").into()
@@ -13,8 +13,7 @@ pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Decodes a segment of a JSON Pointer, which is the escaped name of an object member. Replaces
-/// `~1` with `/` and `~0` with `~`.
+/// Decodes a segment of a JSON Pointer: replaces `~1` with `/` and `~0` with `~`.
 pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     if segment.contains('~') {
         segment.replace("~1", "/").replace("~0", "~").into()
@@ -23,8 +22,8 @@ pub(crate) fn unescape(segment: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the byte offset of the first invalid escape in a JSON Pointer, which is a `~` that is
-/// not followed by `0` or `1`. Returns `None` if all escapes are valid.
+/// Returns the byte offset of the first invalid escape in a JSON Pointer. An escape is invalid if
+/// its `~` is not followed by `0` or `1`. Returns `None` if all escapes are valid.
 pub(crate) fn invalid_escape(pointer: &str) -> Option<usize> {
     let mut escapes = pointer.match_indices('~').map(|(position, _)| position);
     escapes.find(|position| !pointer[position + 1..].starts_with(['0', '1']))

@@ -5,13 +5,13 @@ use std::io;
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// A writer that counts the written bytes and discards them. The field contains the number of bytes
+/// A writer that discards the written bytes and limits their number. Contains the number of bytes
 /// that can still be written. Writing more returns an error.
 #[derive(Debug)]
 pub(crate) struct BoundedCounter(usize);
 
-/// A limit on the total size in bytes of all messages that wait at the same time. Each message
-/// reserves its size while it waits.
+/// A limit on the total size in bytes of all messages that wait at the same time. A message
+/// [reserves](Self::reserve) its size while it waits.
 #[derive(Debug)]
 pub(crate) struct ByteBudget(Semaphore);
 
@@ -24,10 +24,9 @@ pub(crate) fn json_bytes<T: Serialize>(value: &T) -> usize {
     usize::MAX - room.0
 }
 
-/// Records how many bytes were processed to measure the size of a value. Tests use this number.
-///
-/// Tests compare the sum of these numbers with a limit, to measure the amount of work independently
-/// of time. Outside of tests, this function does nothing.
+/// Records the number of bytes that were processed to measure the size of a value. Tests compare
+/// the sum with a limit, which is more reliable than measuring time. Outside of tests, the function
+/// does nothing.
 #[cfg(not(test))]
 #[inline]
 pub(crate) const fn record_inspected(_bytes: usize) {}
@@ -42,8 +41,8 @@ impl BoundedCounter {
         Self(bytes)
     }
 
-    /// Serializes a value to JSON, and subtracts its size from the bytes that can still be written.
-    /// Returns `false` if the size exceeds this number. In this case, serialization stops early.
+    /// Subtracts the JSON size of a value from the bytes that can still be written. Returns `false`
+    /// if the value is too large. In this case, serialization stops early.
     pub(crate) fn holds<T: Serialize>(&mut self, value: &T) -> bool {
         serde_json::to_writer(self, value).is_ok()
     }
@@ -53,8 +52,8 @@ impl BoundedCounter {
         self.0
     }
 
-    /// Subtracts `bytes` from the bytes that can still be written. Returns `None` if this number is
-    /// too small.
+    /// Subtracts `bytes` from the bytes that can still be written. Returns `None` if fewer bytes
+    /// are left.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())

@@ -7,10 +7,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Minimum time between two messages.
+/// The minimum time between two messages.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Limits the rate of a log message. Stores the time at which it was last logged.
+/// Limits the rate of a log message to one every ten seconds.
 #[derive(Debug, Default)]
 pub(crate) struct LogPause {
     logged: Mutex<Option<Instant>>,
@@ -19,9 +19,8 @@ pub(crate) struct LogPause {
 // === impl LogPause ===
 
 impl LogPause {
-    /// Returns `true` if the caller may log a message now, and records the current time in this
-    /// case. Returns `false` for ten seconds after each message, so that clients that repeat the
-    /// same call do not fill the log.
+    /// Returns `true` if the caller should log the message now. Then returns `false` for ten
+    /// seconds, so that a client that repeats the same call does not fill the log.
     pub(crate) fn is_due_now(&self) -> bool {
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Helpers for several modules of the crate, for example for URIs, names and warnings.
+//! Utilities that several modules use, for example for URIs, names and warnings.
 
 pub(crate) mod warnings;
 

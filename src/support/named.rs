@@ -1,6 +1,7 @@
-//! A trait and a macro for enums whose variants have names in configuration files.
+//! A trait and a macro for enums whose variants have names in configuration files, such as
+//! `declared`.
 
-/// Implemented by enums whose variants have names in configuration files.
+/// An enum whose variants have names in configuration files.
 #[cfg(feature = "config")]
 pub(crate) trait Named: Copy + 'static {
     /// All variants of the enum, each with its name in configuration files.

@@ -1,4 +1,4 @@
-//! Limits on the size of paginated lists, such as the tools of a server.
+//! Limits the size of paginated lists, such as the tools of a server.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ pub(crate) const MAX_ITEMS: usize = 100_000;
 /// Maximum total size in bytes of all pages that are read of a paginated list, as JSON.
 pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
-/// Tracks the pages of a paginated list that were read so far, to stop reading if the list is too
-/// large or never ends.
+/// Tracks the pages of a paginated list while the list is read. Detects lists that are too large or
+/// never end.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pages: usize,
@@ -46,13 +46,12 @@ impl Pages {
         }
     }
 
-    /// Returns the total size in bytes of all pages that were read so far, as JSON.
     pub(crate) const fn bytes(&self) -> usize {
         MAX_LIST_BYTES - self.room.left()
     }
 
-    /// Adds a page with these items to the pages that were read. `next` is the cursor of the next
-    /// page. Returns `next`, which is `None` if this page is the last one.
+    /// Counts a page with these items. `next` is the cursor of the next page. Returns `next`, which
+    /// is `None` if this page is the last one.
     ///
     /// # Errors
     ///

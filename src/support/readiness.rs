@@ -1,12 +1,11 @@
-//! Transfers the readiness of a Tower service.
+//! Moves the readiness of a Tower service to another owner.
 
 use std::mem;
 
-/// Replaces a ready service with a clone of itself, which is not ready yet, and returns the ready
-/// service.
+/// Takes a ready service out of its place, and returns it. Leaves a clone, which is not ready yet.
 ///
-/// If the returned service is dropped, it releases what it has reserved when it became ready, for
-/// example a slot of a concurrency limit.
+/// Dropping the returned service releases the resources that it has reserved in `poll_ready`, such
+/// as a slot of a concurrency limit.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let later = service.clone();
     mem::replace(service, later)

@@ -1,17 +1,16 @@
-//! Finds the valid word that is most similar to a misspelled word, to suggest it in an error
-//! message.
+//! Suggests the valid word that is most similar to a misspelled word, for error messages.
 
 use std::fmt;
 
-/// Maximum number of characters of a misspelled word. For longer words, no suggestion is made.
+/// Maximum number of characters of a misspelled word. Longer words get no suggestion.
 const MAX_MISSPELLED_WORD: usize = 64;
 
 /// The end of an error message with a suggestion. Displays `did you mean …?`, or nothing if the
 /// suggestion is `None`.
 pub(crate) struct DidYouMean<'a>(pub(crate) Option<&'a str>);
 
-/// Returns the candidate that is most similar to `word`, which is probably misspelled. Returns
-/// `None` if no candidate is similar enough.
+/// Returns the candidate that is most similar to the misspelled `word`. Returns `None` if no
+/// candidate is similar enough.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     // Skips long words, because they are not typos of a key, and because the time grows with the
     // product of both lengths.
@@ -29,15 +28,15 @@ pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the maximum number of typos in a word for which `candidate` is suggested. It is a third
-/// of the length of the candidate, and at least one.
+/// Returns the maximum number of typos with which a word still suggests `candidate`: a third of the
+/// length of the candidate, and at least one.
 fn slips(candidate: &str) -> usize {
     candidate.len().max(3) / 3
 }
 
-/// Returns the number of typos by which a word differs from the candidate. `plain_word` is the word
-/// after [`plain`]. Returns `None` if the candidate is too long, or if the lengths are too
-/// different.
+/// Returns the number of typos by which a word differs from the candidate. `plain_word` is the
+/// result of [`plain`] for the word. Returns `None` if the candidate is too long, or if the lengths
+/// differ too much.
 fn distance(plain_word: &str, candidate: &str) -> Option<usize> {
     // Skips long candidates early, by their length in bytes. The limit allows four bytes per
     // character, and twice as many characters, because `plain` removes separators.

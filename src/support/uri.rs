@@ -1,32 +1,31 @@
 //! Finds alternative spellings of a URI, which a server may treat as the same resource. Without
-//! them, a client could bypass a rule about a resource by spelling its URI in another way.
+//! them, a client could bypass a rule about `file:///secret` with the spelling
+//! `file:///a/../secret`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Alternative spellings of a URI, which a server may treat as the same resource.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// The forms of the URI after normalization by URL parsers and by file systems. A client may
-    /// access the URI only if the rules allow all of these forms.
+    /// The forms of the URI after normalization by URL parsers and by file systems. The rules must
+    /// allow all of these forms before a client can access the URI.
     pub(crate) places: Vec<String>,
-    /// Other spellings, which only some servers treat as the same URI. A URI is hidden if a rule
-    /// denies any of these spellings. In contrast, these spellings need not be allowed, because a
-    /// rule that allows a URI rarely matches its unusual spellings.
+    /// Other spellings, which only some servers treat as the same URI. A rule that denies one of
+    /// them also denies the URI. A rule that allows the URI need not allow them.
     pub(crate) others: Vec<String>,
 }
 
 impl Readings {
-    /// Returns the alternative spellings of a URI: its normalized forms in URL parsers and file
-    /// systems, and the other spellings that servers may accept.
+    /// Returns the alternative spellings of a URI.
     ///
     /// Returns `None` if the URI contains characters that some parsers remove, because it could
-    /// then stand for any other URI. These characters are control characters, and whitespace at the
-    /// beginning, at the end or before a `#`.
+    /// then stand for any other URI. These are control characters, and whitespace at the beginning,
+    /// at the end or before a `#`.
     ///
     /// In `places`, the scheme is in lower case, needless escapes are decoded, and each `\` is
     /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). The path contains no
-    /// `.` and `..` segments. URLs and file systems resolve these segments differently, so there is
-    /// a form for each: in file systems, `//` is equivalent to `/`, and `?` is an ordinary
+    /// `.` and `..` segments. URL parsers and file systems resolve these segments differently, so
+    /// there is a form for each. In file systems, `//` is equivalent to `/`, and `?` is an ordinary
     /// character.
     ///
     /// `others` contains the [canonical](canonical) spellings, and variants of `places`. In the
@@ -129,9 +128,9 @@ fn split_scheme(uri: &str) -> (&str, &str) {
     uri.split_at(uri.find(':').map_or(0, |colon| colon + 1))
 }
 
-/// Returns `true` if it is certain that a URI, given as its scheme and the rest, has no alternative
-/// spellings. The check is fast, because it does not allocate. The URI must not contain control
-/// characters.
+/// Returns `true` if a URI certainly has no alternative spellings. The URI is given as its scheme
+/// and the rest, and must not contain control characters. The check is fast, because it does not
+/// allocate.
 fn is_plain(scheme: &str, rest: &str) -> bool {
     let needs_reading =
         |byte: u8| !byte.is_ascii() || needs_escape(byte) || b"%\\#".contains(&byte);
@@ -178,8 +177,8 @@ fn is_usual_authority(scheme: &str, authority: &str) -> bool {
         && (usual_port(scheme).is_none() || !host.starts_with('[') && !is_number(host))
 }
 
-/// Splits the part of a URI that follows the scheme into the authority, such as `//host:80`, and
-/// the rest. The authority is empty unless the part begins with `//`.
+/// Splits a URI without its scheme into the authority, such as `//host:80`, and the rest. The
+/// authority is empty unless the URI without its scheme begins with `//`.
 fn authority(rest: &str) -> (&str, &str) {
     let end = match rest.strip_prefix("//") {
         Some(after) => 2 + after.find(['/', '?', '#']).unwrap_or(after.len()),
@@ -295,8 +294,8 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
 }
 
-/// Returns the normalized forms of a URI: the forms that URL parsers, file systems and some other
-/// servers derive from it. Needless escapes in the URI must already be decoded.
+/// Returns the normalized forms of a URI in URL parsers, file systems and some other servers.
+/// Needless escapes in the URI must already be decoded.
 ///
 /// The first form is that of URL parsers. If the URI contains `..`, the second form is that of file
 /// systems. If `joins_slashes` is `true`, another form has `/` instead of `//`. If a `file:` URI
@@ -320,8 +319,8 @@ fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     places
 }
 
-/// Removes all slashes at the end of a URI that has no query and no fragment. In web addresses and
-/// `file:` URIs, the slash at the beginning of the path is kept.
+/// Removes all slashes at the end of a URI without query and fragment. In web addresses and `file:`
+/// URIs, keeps the slash at the beginning of the path.
 fn without_last_slashes<'u>(scheme: &str, uri: &'u str) -> &'u str {
     let has_root = usual_port(scheme).is_some() || scheme == "file:";
     let (before, rest) = split_scheme(uri);
@@ -395,8 +394,8 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Normalizes the escapes in a part of a URI. Escapes the characters that a URI does not allow,
-/// keeps the escapes of the characters in `reserved`, and decodes all other escapes.
+/// Normalizes the escapes in a part of a URI. Escapes characters that a URI does not allow, keeps
+/// the escapes of characters in `reserved`, and decodes all others.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
     let mut read = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -439,8 +438,8 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(digit).ok()
 }
 
-/// Returns `true` if a byte is unreserved, so that its escaped form has the same meaning as the
-/// byte itself (RFC 3986, section 2.3).
+/// Returns `true` if a byte is unreserved (RFC 3986, section 2.3). Its escaped form then has the
+/// same meaning as the byte itself.
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
@@ -450,7 +449,7 @@ const fn needs_escape(byte: u8) -> bool {
     matches!(byte, b' ' | b'"' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
-/// Resolves the `.` and `..` segments of a path, so that the result contains none.
+/// Resolves the `.` and `..` segments of a path, for example `/a/../b` to `/b`.
 fn without_dots(path: &str) -> String {
     // The root, which is the empty segment before the first `/`, is never removed by `..`.
     let root = usize::from(path.starts_with('/'));

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The URL of a web server, split into its parts. Some parts may contain secrets.
+/// The URL of a web server, split into its parts. Some parts may contain secrets, such as a
+/// password.
 #[derive(Debug)]
 pub(crate) struct Url<'t> {
     #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "checked in files"))]
@@ -19,27 +20,24 @@ pub(crate) struct Url<'t> {
     pub(crate) fragment: Option<&'t str>,
 }
 
-/// A path segment that contains a digit is treated as a secret token if it has at least this number
-/// of characters.
+/// A path segment with a digit counts as a secret token if it has at least this many characters.
 const MIN_TOKEN: usize = 8;
-/// A path segment without digits is treated as a secret token if it has at least this number of
-/// characters.
+/// A path segment without digits counts as a secret token if it has at least this many characters.
 const MIN_TOKEN_OF_LETTERS: usize = 20;
 
-/// The IPv4 addresses of cloud metadata services that are not link-local addresses. The services
-/// belong to Alibaba, Oracle and Azure.
+/// The IPv4 addresses of cloud metadata services (Alibaba, Oracle and Azure) that are not
+/// link-local.
 const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
     Ipv4Addr::new(168, 63, 129, 16),
 ];
-/// The IPv6 addresses of cloud metadata services that are not link-local addresses. The services
-/// belong to Amazon and Google.
+/// The IPv6 addresses of cloud metadata services (Amazon and Google) that are not link-local.
 const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
 ];
-/// A phrase for error messages that describes a [metadata address](is_metadata_address).
+/// The description of a [metadata address](is_metadata_address) in error messages.
 pub(crate) const REASON_OF_METADATA_ADDRESS: &str =
     "a link-local or metadata address, where cloud providers serve credentials";
 
@@ -109,8 +107,7 @@ impl<'t> Url<'t> {
         Some(format!("{address} is {REASON_OF_METADATA_ADDRESS}: expected another host"))
     }
 
-    /// Returns `true` if requests to the URL are encrypted with TLS, or if the host is this
-    /// machine.
+    /// Returns `true` if requests to the URL are encrypted with TLS or stay on this machine.
     #[cfg(feature = "config")]
     pub(crate) fn is_secure(&self) -> bool {
         let is_loopback = |address: IpAddr| address.is_loopback();
@@ -175,8 +172,8 @@ pub(crate) fn is_metadata_address(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the IPv4 address that an IPv6 address contains, because it is IPv4-mapped or an address
-/// of NAT64 or 6to4. Returns `None` for other addresses.
+/// Returns the IPv4 address that is embedded in an IPv6 address (IPv4-mapped, NAT64 or 6to4).
+/// Returns `None` for other addresses.
 fn embedded_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let address_of =
         |[high, low]: [u16; 2]| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -188,7 +185,7 @@ fn embedded_address(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Splits a string at the first `mark` into the text before it and the text after it. The latter is
+/// Splits a string at the first `mark`. Returns the text before and after it. The second part is
 /// `None` if the string does not contain `mark`.
 fn split(text: &str, mark: char) -> (&str, Option<&str>) {
     match text.split_once(mark) {
@@ -208,8 +205,8 @@ pub(crate) fn is_https(url: &str) -> bool {
     url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
 }
 
-/// Returns a URL for logs and error messages. It contains the scheme and the host, which are never
-/// secret. Other parts are replaced by `…`.
+/// Returns a URL for logs and error messages. Keeps the scheme and the host, which are never
+/// secret, and replaces other parts by `…`.
 ///
 /// `written` is the URL from the configuration file, in which variables such as `${HOST}` are not
 /// expanded yet.

@@ -1,4 +1,4 @@
-//! Logs each warning for operators only once. Sanitizes the names and errors in warnings.
+//! Logs each warning for operators only once, and sanitizes its text.
 
 pub(crate) mod sanitize;
 
@@ -9,12 +9,11 @@ use std::{
 
 use self::sanitize::Sentence;
 
-/// Maximum number of warnings that a layer stores. When it is reached, further warnings are neither
-/// stored nor logged.
+/// Maximum number of warnings that a layer stores. Further warnings are neither stored nor logged.
 const MAX_COMPLAINTS: usize = 1_000;
 
-/// The warnings that a layer has logged about its settings. They are stored, so that each warning
-/// is logged only once. Clones share the stored warnings.
+/// The warnings that a layer has logged about its settings, for example about a missing tool. They
+/// are stored so that each warning is logged only once. Clones share the stored warnings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +31,6 @@ impl Warnings {
         }
     }
 
-    /// Returns all warnings that were logged so far.
     pub(crate) fn list(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,5 +1,5 @@
-//! Compares the shape of a value with a schema. The shape consists of the type of the value, its
-//! allowed values, its members, and the shapes of its parts.
+//! Compares the shape of a value with a schema: its type, its allowed values, its members, and the
+//! shapes of its parts.
 
 use std::iter;
 
@@ -11,19 +11,16 @@ use crate::{
     schema::{json_type::JsonType, walk::Walk},
 };
 
-/// The number of bytes of a string that can be compared or copied in the time of one visit to a
-/// subschema. Used to count string operations as visits.
+/// Comparing or copying this many bytes of a string counts as one visit to a subschema.
 const BYTES_PER_VISIT: usize = 64;
-/// The number of bytes of a string that can be parsed as JSON in the time of one visit to a
-/// subschema. Used to count parsing as visits.
+/// Parsing this many bytes of a string as JSON counts as one visit to a subschema.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// Checks whether a value has the shape that a schema requires: its type, its allowed values, its
-/// members, and the shapes of its parts. The number of visits to subschemas is limited, so that the
-/// check takes a limited time.
+/// Checks whether a value has the shape that a schema requires. The number of visits to subschemas
+/// is limited, which bounds the time of the check.
 ///
-/// A value that the schema accepts always has the required shape. If no visits are left, every
-/// value is assumed to have the required shape, so that coercion leaves it unchanged.
+/// A valid value always has the required shape. If no visits are left, every value counts as having
+/// the required shape, so that coercion leaves it unchanged.
 pub(super) struct Shapes<'s> {
     pub(super) walk: Walk<'s>,
 }
@@ -32,8 +29,8 @@ pub(super) struct Shapes<'s> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
     Type(JsonType),
-    /// Converts a string to this value, if the string is the JSON text of the value. The value is a
-    /// `const` or an element of an `enum` in the schema.
+    /// A conversion of a string to this value, if the string is the JSON text of the value. The
+    /// schema contains the value as a `const` or in an `enum`.
     Value(&'s Value),
 }
 
@@ -50,8 +47,8 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Subtracts from the visits that are left the cost of looking up each member or element of
-    /// `value` in `rules` schemas. Returns `false` if too few visits are left.
+    /// Counts the lookups of each member or element of `value` in `rules` schemas as visits.
+    /// Returns `false` if too few visits are left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.walk.is_exhausted() => return false,
@@ -63,8 +60,8 @@ impl<'s> Shapes<'s> {
         self.walk.take(rules.saturating_mul(parts))
     }
 
-    /// Subtracts from the visits that are left the cost of converting `value` as `wish` describes.
-    /// Returns `false` if too few visits are left.
+    /// Counts the conversion of `value` that `wish` describes as visits. Returns `false` if too few
+    /// visits are left.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Type(_)) => {
@@ -74,8 +71,8 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// Subtracts from the visits that are left the cost of copying a path in the arguments. Returns
-    /// `false` if too few visits are left.
+    /// Counts the copying of a path in the arguments as visits. Returns `false` if too few visits
+    /// are left.
     pub(super) fn may_copy(&mut self, path: &[PathSegment]) -> bool {
         let of_segment = |segment: &PathSegment| match segment {
             PathSegment::Key(name) => of_name(name),
@@ -166,8 +163,7 @@ impl<'s> Shapes<'s> {
     }
 
     /// Returns `true` if an object has all members that the schema requires, and no members that it
-    /// forbids. Does not evaluate `patternProperties`: if the schema has this keyword, no members
-    /// are considered forbidden.
+    /// forbids. With the keyword `patternProperties`, no member counts as forbidden.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
             && self.walk.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
@@ -263,8 +259,8 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Returns the cost of looking up a member by its name, as a number of visits to subschemas.
-/// Copying the name has the same cost.
+/// Returns the cost of looking up a member by its name or of copying the name, as a number of
+/// visits.
 fn of_name(name: impl AsRef<str>) -> usize {
     1 + name.as_ref().len() / BYTES_PER_VISIT
 }

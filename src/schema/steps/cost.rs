@@ -1,4 +1,4 @@
-//! Computes how many steps the keywords of one subschema add to the validation of a value.
+//! Computes the cost of the keywords of one subschema, in validation steps.
 //!
 //! A step is a unit of time of about ten nanoseconds. This is the time in which the validator
 //! applies an empty schema to a value.
@@ -22,47 +22,45 @@ const LOOKUP: usize = 3;
 const NAME: usize = 4;
 /// The cost in steps of a division for the keyword `multipleOf`.
 const DIVISION: usize = 12;
-/// The cost in steps of a division for the keyword `multipleOf`, if the quotient has hundreds of
+/// The cost in steps of a division for the keyword `multipleOf` if the quotient has hundreds of
 /// digits.
 const LONG_DIVISION: usize = 300;
 /// The cost in steps of adding an array element to the set in which the keyword `uniqueItems`
 /// searches for duplicates.
 const UNIQUE: usize = 16;
 
-/// The instance, in the sense of JSON Schema, to which the validator applies a subschema: a value,
-/// or the name of an object member.
+/// A JSON Schema instance: the value, or the name of an object member, to which the validator
+/// applies a subschema.
 #[derive(Clone, Copy)]
 pub(super) enum Instance<'v> {
     Value(&'v Value),
-    /// The name of an object member, to which `propertyNames` applies. The validator copies the
-    /// name into a string value before it applies the subschema.
+    /// The name of an object member. The validator applies `propertyNames` to it, after it has
+    /// copied the name into a string value.
     Name(&'v str),
 }
 
-/// The time, in steps of about ten nanoseconds, that the keywords of one subschema add to the
-/// validation of a value. Does not include the time for nested subschemas.
+/// The number of steps that the keywords of one subschema add to the validation of a value. Nested
+/// subschemas are not included.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// The cost for a value of any type, because of keywords such as `enum`.
+    /// Steps for any value, because of keywords such as `enum`.
     value: usize,
-    /// The cost for a string, because of keywords such as `pattern` and `maxLength`.
+    /// Steps for a string, because of keywords such as `pattern`.
     text: Reading,
-    /// The cost for an object, because of keywords that look up its members, such as `required`.
+    /// Steps for looking up members of an object, because of keywords such as `required`.
     lookups: usize,
-    /// The cost for the name of each object member, because of keywords that read the names, such
-    /// as `patternProperties`.
+    /// Steps for the name of each object member, because of keywords such as `patternProperties`.
     names: Reading,
-    /// The cost for a number, because of keywords such as `minimum` and `multipleOf`.
+    /// Steps for a number, because of keywords such as `minimum`.
     number: usize,
-    /// The additional cost for a number that is very large or very close to zero, because of the
-    /// keyword `multipleOf`.
+    /// Additional steps for `multipleOf` if the number is very large or very close to zero.
     long_number: usize,
-    /// Whether the subschema contains `uniqueItems: true`. The cost for an array then depends on
-    /// the size of its elements.
+    /// Whether the subschema contains `uniqueItems: true`. The number of steps for an array then
+    /// depends on the size of its elements.
     is_unique: bool,
 }
 
-/// The time in steps that it takes to read a string, depending on the length of the string.
+/// The number of steps for reading a string, which depends on its length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     /// The number of steps for reading any string, even an empty one.
@@ -132,8 +130,8 @@ impl Cost {
         cost
     }
 
-    /// Subtracts from `left` the steps that it takes to apply the keywords to `instance`. Returns
-    /// `None` if too few steps are left.
+    /// Subtracts the steps for applying the keywords to `instance` from `left`. Returns `None` if
+    /// too few steps are left.
     pub(super) fn charge(&self, instance: Instance<'_>, left: &mut usize) -> Option<()> {
         take(left, self.value)?;
         let value = match instance {
@@ -198,8 +196,8 @@ pub(super) fn take(left: &mut usize, steps: usize) -> Option<()> {
     Some(())
 }
 
-/// Subtracts from `left` the steps for comparing an array element with the other elements of the
-/// array, for the keyword `uniqueItems`. Returns `None` if too few steps are left.
+/// Subtracts the steps for comparing an array element with the other elements from `left`. The
+/// keyword `uniqueItems` needs these comparisons. Returns `None` if too few steps are left.
 fn take_size(value: &Value, left: &mut usize) -> Option<()> {
     take(left, UNIQUE)?;
     match value {
@@ -234,8 +232,8 @@ const fn lookup(name: &str) -> usize {
     LOOKUP + name.len() / BYTES_PER_STEP
 }
 
-/// Returns `true` if a number is so large, or so close to zero, that checking `multipleOf` with it
-/// is slow.
+/// Returns `true` if `multipleOf` is slow for a number, because the number is very large or very
+/// close to zero.
 fn is_extreme(number: f64) -> bool {
     let magnitude = number.abs();
     magnitude > 1e18 || (magnitude > 0.0 && magnitude < 1e-18)

@@ -1,4 +1,4 @@
-//! Computes how many steps it takes to search strings with a regular expression.
+//! Computes the cost of searching strings with a regular expression, in validation steps.
 
 use regex_automata::{
     dfa::{StartKind, dense, onepass},
@@ -17,22 +17,20 @@ const MAX_DFA_BYTES: usize = 8 * 1024;
 /// Maximum number of [positions](positions) in a regular expression for which a dense DFA is built,
 /// to find out whether the expression is cheap.
 const MAX_DFA_POSITIONS: usize = 64;
-/// The cost of a cheap regular expression: the number of validation steps that it takes to search
-/// [`BYTES_PER_STEP`] bytes of a string. An expression is cheap if its lazy DFA fits into the cache
-/// of the regex engine.
+/// The cost of a cheap regular expression, in validation steps for every [`BYTES_PER_STEP`] bytes
+/// of a string. An expression is cheap if its lazy DFA fits into the cache of the regex engine.
 const CHEAP: usize = 16;
-/// The minimum cost of other regular expressions, for which the regex engine builds a DFA state or
-/// simulates an NFA for each byte. The cost is the number of validation steps that it takes to
-/// search [`BYTES_PER_STEP`] bytes of a string.
+/// The minimum cost of a regular expression that is not cheap, in validation steps for every
+/// [`BYTES_PER_STEP`] bytes of a string. For each byte, the regex engine builds a DFA state or
+/// simulates an NFA.
 const COSTLY: usize = 128;
-/// The cost that each [position](positions) of an expression that is not cheap adds to the search
-/// of [`BYTES_PER_STEP`] bytes, in validation steps. A search may have to follow all positions at
-/// the same time.
+/// The additional cost of each [position](positions) in an expression that is not cheap, in
+/// validation steps for every [`BYTES_PER_STEP`] bytes of a string. A search may have to follow all
+/// positions at the same time.
 const POSITION: usize = 80;
-/// The number of [positions](positions) that take as long as a Unicode word boundary in an
-/// expression.
+/// A Unicode word boundary, such as `\b`, counts as this many [positions](positions).
 const WORD_BOUNDARY: usize = 3;
-/// The number of transitions of a character class that take as long as one [position](positions).
+/// This many transitions of a character class count as one [position](positions).
 const TRANSITIONS: usize = 32;
 /// The number of bytes of memory that can be cleared within one validation step. Before the regex
 /// engine searches a short string, it clears a bitmap with one bit for each pair of an NFA state
@@ -42,26 +40,26 @@ const CLEARED_BYTES: usize = 128;
 /// The length in bytes of a character class such as `\s` after its translation to the syntax of the
 /// `regex` crate.
 const TRANSLATED_CLASS: usize = 160;
-/// The time for parsing a Unicode property such as `\p{L}`, expressed as the number of bytes of an
-/// ordinary expression that can be parsed in the same time.
+/// Parsing a Unicode property such as `\p{L}` takes as long as parsing this many bytes of an
+/// ordinary expression.
 const PROPERTY: usize = 150;
-/// The time for parsing a Unicode property such as `\p{L}` in an expression that ignores case,
-/// expressed as the number of bytes of an ordinary expression that can be parsed in the same time.
+/// In an expression that ignores case, parsing a Unicode property such as `\p{L}` takes as long as
+/// parsing this many bytes of an ordinary expression.
 const FOLDED_PROPERTY: usize = 8_000;
 
 /// The cost of searching strings with one regular expression of a schema.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pattern {
-    /// The number of validation steps that it takes to search [`BYTES_PER_STEP`] bytes of a string.
+    /// The number of validation steps for every [`BYTES_PER_STEP`] bytes of a string.
     cost: usize,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Computes the cost of searches with a regular expression. For this purpose, compiles the
-    /// expression to an NFA, and subtracts the size of the NFA in bytes from `left`. Returns `None`
-    /// if the NFA is larger than `left`.
+    /// Computes the cost of searches with a regular expression. Compiles the expression to an NFA,
+    /// and subtracts the size of the NFA in bytes from `left`. Returns `None` if the NFA is larger
+    /// than `left`.
     pub(super) fn new(pattern: &str, left: &mut usize) -> Option<Self> {
         // If an expression cannot be parsed, its cost is zero, because the validator does not
         // compile it.
@@ -80,15 +78,14 @@ impl Pattern {
         Some(Self { cost: positions.saturating_add(COSTLY + cleared) })
     }
 
-    /// Returns the number of validation steps that it takes to search [`BYTES_PER_STEP`] bytes of a
-    /// string.
+    /// Returns the number of validation steps for every [`BYTES_PER_STEP`] bytes of a string.
     pub(super) const fn cost(self) -> usize {
         self.cost
     }
 }
 
-/// Returns the time for translating and parsing a regular expression, expressed as the number of
-/// bytes of an expression without character classes that takes the same time.
+/// Returns the time for translating and parsing a regular expression. The unit is the time for one
+/// byte of an expression without character classes.
 pub(super) fn size(pattern: &str) -> usize {
     let escapes = |letters: &[u8]| {
         let escapes = pattern.as_bytes().windows(2);
@@ -142,8 +139,7 @@ fn is_cheap(hir: &Hir, nfa: &NFA) -> bool {
 
 /// Returns the number of positions in a regular expression. A position is a place that a search can
 /// reach in the expression, such as a byte of a literal. A search may have to follow all positions
-/// at the same time, because there may be several ways to match a string. Positions that are slow
-/// to follow, such as large character classes, are counted several times.
+/// at the same time. Slow positions, such as large character classes, are counted several times.
 fn positions(hir: &Hir) -> usize {
     match hir.kind() {
         HirKind::Empty => 1,

@@ -1,30 +1,29 @@
-//! Sanitizes strings from clients and servers, so that they can be logged safely.
+//! Sanitizes strings from clients and servers for log messages.
 
 use std::fmt::{self, Write as _};
 
-/// Maximum number of logged characters of a name that a client or server has sent. Longer names are
+/// Maximum number of logged characters of a name from a client or server. Longer names are
 /// truncated.
 const MAX_SHOWN: usize = 100;
-/// Maximum number of logged characters of an error message that a client or server has sent. The
-/// limit is higher than for names, because the end of a message may be its most important part.
+/// Maximum number of logged characters of an error message from a client or server. The limit is
+/// higher than for names, because the end of a message may be its most important part.
 const MAX_REASON: usize = 512;
-/// Maximum number of characters of a warning. Longer warnings are truncated before they are logged
-/// and stored.
+/// Maximum number of characters of a warning. Longer warnings are truncated.
 const MAX_COMPLAINT: usize = 2_000;
 
-/// A name that comes from a client or server, for use in log messages. `Display` truncates the name
-/// and escapes its control characters.
+/// A name from a client or server, for log messages. `Display` truncates the name and escapes its
+/// control characters.
 pub(crate) struct Sanitized<T>(pub(crate) T);
 
-/// An error that comes from a client or server, for use in log messages. `Display` truncates the
-/// error message and escapes its control characters.
+/// An error from a client or server, for log messages. `Display` truncates the error message and
+/// escapes its control characters.
 pub(crate) struct Reason<T>(pub(crate) T);
 
 /// A complete log message, which may contain names and errors. `Display` truncates the message and
 /// escapes its control characters.
 pub(super) struct Sentence<T>(pub(super) T);
 
-/// A writer that escapes characters and passes them to a formatter. It returns an error after a
+/// A writer that escapes characters and passes them to a formatter. Returns an error after a
 /// maximum number of characters.
 struct Cut<'a, 'f> {
     to: &'a mut fmt::Formatter<'f>,
