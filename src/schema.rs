@@ -289,7 +289,6 @@ fn has_alternatives(schema: &Value) -> bool {
     }
 }
 
-/// Creates the refusal of a call of `tool` whose arguments are invalid.
 fn invalid(tool: &str, violations: Vec<Violation>) -> Refusal {
     Refusal::InvalidArguments { tool: tool.to_owned().into(), violations }
 }

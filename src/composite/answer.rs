@@ -176,8 +176,8 @@ pub(super) fn answer(
     result
 }
 
-/// Returns `true` if a finished fan-out has succeeded according to the rule `success`, which may
-/// require all targets, one target or a quorum.
+/// Returns `true` if a finished fan-out has succeeded. The rule `success` may require all targets,
+/// one target or a quorum.
 fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     let succeeded =
         |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.is_success());

@@ -51,15 +51,15 @@ struct RiskyCall<'p> {
     is_named_alike: bool,
 }
 
-/// The questions and risky calls of one composite.
+/// The questions of one composite, and its calls of tools that are or may be destructive.
 struct Approvals<'p> {
     composite: &'p Compiled,
     questions: Vec<Question>,
     calls: Vec<RiskyCall<'p>>,
 }
 
-/// Checks all composites that ask questions. Adds a remark for each risky call that does not wait
-/// for the user's approval, and replaces the list of approved tools.
+/// Checks all composites that ask questions. Adds a remark for each call of a possibly destructive
+/// tool that does not wait for the user's approval. Also replaces the list of approved tools.
 pub(super) fn check(
     program: &Program,
     resolved: &Resolved,
@@ -174,8 +174,8 @@ impl<'p> Approvals<'p> {
         Self { composite, questions: asks.map(question).collect(), calls }
     }
 
-    /// Returns each risky call that waits for the user's approval, with the question that may
-    /// approve it.
+    /// Returns each call of a possibly destructive tool that waits for the user's approval, with
+    /// the question that may approve it.
     fn approvals(&self) -> impl Iterator<Item = (&RiskyCall<'p>, &Question)> {
         let plan = &self.composite.plan;
         self.calls.iter().filter_map(|call| {
@@ -199,8 +199,8 @@ impl<'p> Approvals<'p> {
         })
     }
 
-    /// Adds a remark for each risky call that waits for no question, if the composite asks for
-    /// approval of another such call.
+    /// Adds a remark for each call of a possibly destructive tool that waits for no question, if
+    /// the composite asks for approval of another such call.
     fn remark(&self, remarks: &Warnings) {
         let name = &self.composite.name;
         let plan = &self.composite.plan;

@@ -1,4 +1,5 @@
-//! Runs the finally steps of composite calls that were cancelled.
+//! Runs the finally steps of composite calls that were cancelled. Finally steps clean up at the end
+//! of a run.
 
 use std::{
     fmt,
@@ -24,7 +25,7 @@ use crate::log_pause::LogPause;
 /// The default maximum number of cancelled runs whose finally steps run at the same time.
 const MAX_CANCELLED_RUNS: usize = 1_000;
 
-/// The runs whose finally steps run even if their call is cancelled.
+/// Tracks the runs whose [finally steps](super::Finally) run even if their call is cancelled.
 ///
 /// If the call of such a run is cancelled, its finally steps run in a Tokio task of their own; see
 /// [`Finally::on_cancel`](super::Finally::on_cancel). The end of the runtime would end the task, so
@@ -63,7 +64,7 @@ struct Shared {
     permits: Arc<Semaphore>,
     /// Limits how often a missing permit is logged.
     warnings: LogPause,
-    /// The longest grace period of all runs that were started, in milliseconds.
+    /// The longest time that any of the runs has for its finally steps, in milliseconds.
     grace_ms: AtomicU64,
 }
 
@@ -89,14 +90,14 @@ pub(super) struct CancellableRun<T: Send + 'static> {
 // === impl CancelledRuns ===
 
 impl CancelledRuns {
-    /// Creates a value without runs.
+    /// Creates a tracker without runs.
     #[must_use]
     pub fn new() -> Self {
         Self::with_max_runs(MAX_CANCELLED_RUNS)
     }
 
-    /// Creates a value without runs, with the maximum number of cancelled runs whose finally steps
-    /// run at the same time. [`new`](Self::new) sets it to 1000.
+    /// Creates a tracker without runs, with the maximum number of cancelled runs whose finally
+    /// steps run at the same time. [`new`](Self::new) sets the maximum to 1000.
     #[must_use]
     pub fn with_max_runs(max_runs: usize) -> Self {
         Self(Arc::new(Shared {

@@ -205,8 +205,8 @@ fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
     order
 }
 
-/// Adds steps to the set `asking` of each composite: the required steps that call another composite
-/// which always asks the user a question.
+/// Completes the set `asking` of each composite. Adds each required step that calls another
+/// composite, if this composite always asks the user a question.
 fn note_asking(composites: &mut [Compiled], callees_first: &[usize]) {
     for &at in callees_first {
         let composite = &composites[at];

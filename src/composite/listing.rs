@@ -22,7 +22,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Listing {
     pub(super) program: Arc<Program>,
-    /// The checks that run whenever tools are listed.
     pub(super) checks: Arc<Checks>,
 }
 

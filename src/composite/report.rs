@@ -142,8 +142,8 @@ pub(super) fn add_content(
     content.append(blocks);
 }
 
-/// Returns a label: a text block with the name of a branch and, if it is different, the name of its
-/// tool.
+/// Returns a text block with the name of a branch and, if it is different, the name of its tool.
+/// The block precedes the content of the branch.
 fn label(branch: &str, tool: &str) -> ContentBlock {
     let mut label = ContentBlock::text(match tool == branch {
         true => format!("{branch}:"),

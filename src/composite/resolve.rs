@@ -50,14 +50,13 @@ pub(super) enum Resolution {
 /// A composite whose required tools all exist, so that it can be listed and run.
 #[derive(Debug)]
 pub(super) struct Available {
-    /// The definition of the composite as a tool, as listed for clients.
+    /// The composite as a tool that is listed for clients.
     pub(super) tool: Tool,
     input: Input,
     /// `true` if targets that receive the whole input of the composite receive it as the client
     /// sent it, without defaults. The reason is that a default in a derived input schema may belong
     /// to another target.
     passes_given: bool,
-    /// The output schema that the composite advertises.
     pub(super) output: OutputSchema,
     /// The targets of the composite, indexed by call site.
     pub(super) targets: Vec<ResolvedTarget>,

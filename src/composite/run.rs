@@ -152,10 +152,10 @@ impl<S> Runner<S>
 where
     S: ToolService,
 {
-    /// Runs a composite like [`run`](Self::run). If the returned future is dropped, because the
-    /// call was cancelled, the finally steps for cancelled calls still run, in a separate task. A
-    /// run that is stored with `saving` counts as cancelled only if the cancellation token of
-    /// `context` is cancelled. Otherwise, another process continues it.
+    /// Runs a composite like [`run`](Self::run). If the call is cancelled, which drops the returned
+    /// future, the finally steps for cancelled calls run in a separate task. If `saving` is set,
+    /// the call counts as cancelled only if the cancellation token of `context` is cancelled.
+    /// Otherwise, another process continues the run.
     pub(super) fn run_cancellable<'r>(
         self,
         program: &'r Program,

@@ -221,7 +221,7 @@ impl<'s> Survey<'s> {
         }
     }
 
-    /// Validates the arguments with the parts that are known before the run. Reports only errors in
+    /// Validates the parts of the arguments that are known before the run. Reports only errors in
     /// parts whose values are completely known.
     fn validate(&mut self, arguments: &PartialValue) {
         let Some(mut value) = outline(arguments, MAX_JSON_DEPTH) else { return };
@@ -289,8 +289,8 @@ impl<'s> Survey<'s> {
     }
 }
 
-/// Returns `true` if the validity of one part of a value can depend on other parts because of this
-/// keyword, such as `anyOf`.
+/// Returns `true` for keywords, such as `anyOf`, with which the validity of one part of a value can
+/// depend on other parts.
 fn is_compound(keyword: &str) -> bool {
     let lists = [keywords::REFERENCES, COMPOUND];
     keywords::is_in_place(keyword) || lists.iter().any(|list| list.contains(&keyword))

@@ -56,8 +56,8 @@ const NAMES_PER_STEP: usize = 16;
 const MAX_PATTERNS: usize = 100;
 /// Maximum total length in bytes of all regular expressions in a schema.
 const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// Maximum total time for parsing all regular expressions in a schema, as computed by
-/// [`pattern::size`].
+/// Maximum total time for parsing all regular expressions in a schema. The unit is the time for one
+/// byte of a plain expression; see [`pattern::size`].
 const MAX_PATTERN_SIZE: usize = 400_000;
 /// Maximum total size in bytes of all compiled regular expressions in a schema.
 pub(super) const MAX_REGEX_BYTES: usize = 1024 * 1024;

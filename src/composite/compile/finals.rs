@@ -1,4 +1,4 @@
-//! Checks finally steps, which run after the outcome of a run is decided.
+//! Checks finally steps, which run after all other steps of a run.
 
 use super::mistakes::{DefinitionPath, in_steps};
 use crate::{

@@ -17,7 +17,7 @@ pub(crate) struct DataLabels {
 /// composites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallFlow {
-    /// The labels of a successful result.
+    /// The labels of a successful result: private, untrusted, both or none.
     pub(crate) result: DataLabels,
     /// The labels of any other reply, such as an error result that contains the outputs of
     /// completed steps.

@@ -224,9 +224,9 @@ impl Flows<'_> {
         arguments
     }
 
-    /// Returns the labels that an argument with the labels `taint` contributes to the property
-    /// `input` of the called composite's input. Returns `None` if the property does not depend on
-    /// the argument.
+    /// Returns the labels that the property `input` of a called composite's input receives from an
+    /// argument. `taint` contains the labels of the argument. Returns `None` if the property does
+    /// not depend on the argument.
     fn part(&self, argument: &Argument, taint: &Taint, input: &InputName) -> Option<Taint> {
         match (input, &argument.name) {
             (Some(input), Some(name)) if input != name => None,

@@ -25,21 +25,20 @@ use crate::{
     expr::{Field, PathSegment, Root, Use},
 };
 
-/// The analysis of the data flows through one composite.
+/// The state of analyzing the data flows through one composite.
 pub(super) struct Flows<'p> {
     program: &'p Program,
     /// The index of the composite.
     at: usize,
     pub(super) compiled: &'p Compiled,
-    /// The summaries of the composites that this composite calls.
     pub(super) summaries: &'p [Summary],
-    /// Returns the labels of a tool.
     pub(super) labels: &'p dyn Fn(&str) -> Vec<FlowLabel>,
     /// For each step, whether it sets `allow_flow`.
     allowed: Vec<bool>,
     approvals: Vec<Approval<'p>>,
     steps: Vec<StepTaint>,
-    /// For each step, the labels of the data that decides whether the run ends before the step.
+    /// For each step, the labels of the data that can end the run before the step, for example the
+    /// data in the condition of a stop step.
     guards: Vec<Taint>,
     /// `None` until the labels of all steps are complete.
     findings: Option<Findings>,
@@ -53,7 +52,8 @@ pub(super) struct StepTaint {
     /// The labels of the status, the output and the error of the step, whether it completes or
     /// fails.
     pub(super) any: Taint,
-    /// The labels of the data that decides whether the step runs.
+    /// The labels of the data that decides whether the step runs, such as the data in its
+    /// condition.
     pub(super) runs: Taint,
 }
 
@@ -65,7 +65,6 @@ pub(super) struct Labels {
     pub(super) unapproved: Taint,
 }
 
-/// The findings of the analysis of a composite.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) summary: Summary,
@@ -80,7 +79,7 @@ pub(super) struct Place<'a> {
     /// The path within the definition of the step, such as `arguments.body`.
     pub(super) path: &'a [PathSegment],
     pub(super) rule: Rule,
-    /// The last stages on the path of the data, such as the argument of a tool.
+    /// The end of the data's path in messages, such as ``argument `body` of `post` ``.
     pub(super) ends: &'a [Hop],
 }
 

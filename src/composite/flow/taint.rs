@@ -50,22 +50,21 @@ pub(super) struct Hop {
 // === impl Taint ===
 
 impl Taint {
-    /// Returns the labels of a value that comes directly from `source`. The path of the value
-    /// starts at `hop`.
+    /// Returns the label `source`, with a path that starts at `hop`.
     pub(super) fn of(source: Source, hop: &Hop) -> Self {
         let mut taint = Self::default();
         *taint.label(source) = Some(Trace::start(hop));
         taint
     }
 
-    /// Returns the labels of a value that is a property of the composite's input. `None` stands for
-    /// the whole input. The path of the value starts at `hop`.
+    /// Returns the labels of an input property, or of the whole input if `input` is `None`. Their
+    /// path starts at `hop`.
     pub(super) fn of_input(input: InputName, hop: &Hop) -> Self {
         Self { inputs: [(input, Trace::start(hop))].into(), ..Self::default() }
     }
 
-    /// Returns the labels of a value about which nothing is known: all labels, and a dependency on
-    /// the whole input. The path of the value starts at `hop`.
+    /// Returns all labels, and a dependency on the whole input, for a value about which nothing is
+    /// known. Their paths start at `hop`.
     pub(super) fn unknown(hop: &Hop) -> Self {
         let mut taint = Self::of(Source::Private, hop);
         taint.untrusted = Some(Trace::start(hop));

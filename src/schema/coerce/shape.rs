@@ -47,8 +47,8 @@ impl<'s> Shapes<'s> {
         Self { walk: Walk::new(root, visits) }
     }
 
-    /// Counts the lookups of each member or element of `value` in `rules` schemas as visits.
-    /// Returns `false` if too few visits are left.
+    /// Counts the lookups of the members or elements of `value` as visits. Each of them is looked
+    /// up in `rules` schemas. Returns `false` if too few visits are left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
             _ if self.walk.is_exhausted() => return false,
@@ -60,8 +60,7 @@ impl<'s> Shapes<'s> {
         self.walk.take(rules.saturating_mul(parts))
     }
 
-    /// Counts the conversion of `value` that `wish` describes as visits. Returns `false` if too few
-    /// visits are left.
+    /// Counts the conversion of `value` as visits. Returns `false` if too few visits are left.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
             (Value::String(text), Wish::Type(_)) => {

@@ -43,29 +43,31 @@ pub(super) enum Instance<'v> {
 /// subschemas are not included.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
-    /// Steps for any value, because of keywords such as `enum`.
+    /// The validation steps of keywords that apply to values of any type, such as `enum`.
     value: usize,
-    /// Steps for a string, because of keywords such as `pattern`.
+    /// The validation steps of keywords that apply to strings, such as `pattern`.
     text: Reading,
-    /// Steps for looking up members of an object, because of keywords such as `required`.
+    /// The validation steps for looking up members of an object, as the keyword `required` does.
     lookups: usize,
-    /// Steps for the name of each object member, because of keywords such as `patternProperties`.
+    /// The validation steps for the name of each member of an object, because of keywords such as
+    /// `patternProperties`.
     names: Reading,
-    /// Steps for a number, because of keywords such as `minimum`.
+    /// The validation steps of keywords that apply to numbers, such as `minimum`.
     number: usize,
-    /// Additional steps for `multipleOf` if the number is very large or very close to zero.
+    /// The additional validation steps of `multipleOf` for a number that is very large or very
+    /// close to zero.
     long_number: usize,
     /// Whether the subschema contains `uniqueItems: true`. The number of steps for an array then
     /// depends on the size of its elements.
     is_unique: bool,
 }
 
-/// The number of steps for reading a string, which depends on its length.
+/// The number of validation steps for reading a string. It depends on the length of the string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
-    /// The number of steps for reading any string, even an empty one.
+    /// The number of validation steps for any string, even an empty one.
     each: usize,
-    /// The number of additional steps for every [`BYTES_PER_STEP`] bytes of the string.
+    /// The number of additional validation steps for every [`BYTES_PER_STEP`] bytes of the string.
     long: usize,
 }
 
