@@ -271,8 +271,8 @@ fn steps(
     result
 }
 
-/// Returns a text for each finally step that has failed. The failure does not change the outcome of
-/// the run.
+/// Returns a text for each failed finally step. Such a failure does not change the outcome of the
+/// run.
 fn failed_finals(compiled: &Compiled, state: &RunState) -> impl Iterator<Item = String> {
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     outcomes
@@ -425,7 +425,7 @@ fn failed(
 }
 
 /// Returns a text that describes a completed step and its output, for the result of a failed run.
-/// If the step is a loop that ended early, the text describes only the elements that have ended.
+/// For a loop that ended early, the text contains only the finished elements.
 fn completed_text(step: &Step, outcome: &Outcome, output: Option<&Preservation>) -> String {
     let mut text = format!("step `{}` ", step.id);
     if let Some(tool) = tool(step, outcome) {

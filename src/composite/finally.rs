@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The default time for the finally steps of a run.
+/// The default maximum duration of all finally steps of a run.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// The settings of a finally step. A finally step of a pipeline or workflow runs after all other

@@ -51,7 +51,7 @@ use crate::{
     observe::RunHandle,
 };
 
-/// The reason why finally steps cannot ask the user questions after the call was cancelled.
+/// The error text if a finally step asks the user a question after the call was cancelled.
 const CANCELLED: &str = "the call was cancelled";
 
 /// Runs composites. Calls the tools of the inner service and nested composites.
@@ -73,14 +73,13 @@ where
 {
     runner: Runner<S>,
     composite: usize,
-    /// The arguments of the composite as the client sent them. They lack the defaults of the
-    /// derived input schema. `None` if no defaults were added, or if no target needs the original
-    /// arguments.
+    /// The arguments of the composite as the client sent them, without defaults. `None` if no
+    /// defaults were added, or if no target needs the original arguments.
     given: Option<Box<JsonObject>>,
     /// The kinds of questions that the client can answer. Targets may ask only such questions.
     abilities: Abilities,
-    /// The future of an earlier call that completed when it was first polled. The next call reuses
-    /// its allocation and its clone of the service. `None` if no such future exists.
+    /// The future of an earlier call that completed at its first poll. The next call reuses its
+    /// allocation and its clone of the service. `None` if there is no such future.
     spare: Option<Pin<Box<TargetCall<S>>>>,
 }
 
@@ -531,9 +530,8 @@ where
     }
 }
 
-/// Adds the client's answers to the parameters of a tool call, so that the call can be repeated. An
-/// earlier call of the tool has asked the questions. Returns an error if a question could not be
-/// asked or was not answered.
+/// Adds the client's answers to the parameters of a repeated tool call. The questions come from an
+/// earlier call of the tool. Returns an error if a question could not be asked or was not answered.
 fn answer_target(params: &mut CallToolRequestParams, answered: Answered) -> Result<(), StepError> {
     let Resume::Tool(state) = answered.resume else {
         return Err(protocol("the tool cannot be resumed"));

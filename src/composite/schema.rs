@@ -33,7 +33,8 @@ const OPENING_KEYWORDS: [&str; 8] = [
 /// applies only to the server that defined the tool.
 const HEADER_KEYWORD: &str = "x-mcp-header";
 
-/// A target of a composite, as a source for the composite's input schema.
+/// A target of a composite. The composite's input schema is derived from the arguments of the
+/// target and the input schema of its tool.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) id: &'a str,

@@ -162,8 +162,7 @@ impl Strategy {
     }
 }
 
-/// Implements `From` for [`Strategy`], to convert each of the given types, such as a fan-out, to a
-/// strategy.
+/// Implements `From<T>` for [`Strategy`], for each of the given types `T`.
 macro_rules! strategies {
     ($($Type:ident)+) => {$(
         impl From<$Type> for Strategy {

@@ -254,8 +254,8 @@ impl<'s> Coercion<'s> {
     }
 }
 
-/// Returns `true` if the value is an array or object, and the schemas in `rules` declare no other
-/// type.
+/// Returns `true` if the value is an array or object, and the schemas in `rules` require exactly
+/// this type.
 fn is_declared(rules: &[&JsonObject], value: &Value) -> bool {
     let kind = match value {
         Value::Array(_) => "array",

@@ -193,8 +193,8 @@ impl<'s> Survey<'s> {
         expected
     }
 
-    /// Compares the member names of an object with a schema. Reports names that the schema requires
-    /// and the object does not have, and names that the schema does not declare.
+    /// Reports members that the schema requires and the object lacks, and members that the schema
+    /// does not declare. `names` contains the member names of the object.
     fn compare_names(&mut self, schema: &JsonObject, names: &[&str]) {
         // In drafts up to 7, other keywords next to a `$ref` are ignored.
         if schema.contains_key("$ref") {

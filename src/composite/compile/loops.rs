@@ -136,8 +136,8 @@ impl LoopCompiler<'_> {
         each
     }
 
-    /// Adds a remark if a repeated call may never end, because its condition `until` refers neither
-    /// to the output of the latest iteration nor to the iteration's index.
+    /// Adds a remark if a repeated call may never end, because its condition `until` uses neither
+    /// the output nor the index of the latest iteration.
     fn remark_until(&mut self, until: &Condition) {
         let changes = |root| matches!(root, Root::Item | Root::Index);
         if !until.uses().iter().any(|used| changes(used.root)) {

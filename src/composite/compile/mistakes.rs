@@ -14,9 +14,8 @@ pub(super) struct Mistakes {
     pub(super) errors: Vec<DefinitionError>,
 }
 
-/// A path in a composite definition, such as `steps[0].timeout`, with a reference to the collected
-/// errors. Errors that are added through this value receive this path, or a longer path that begins
-/// with it.
+/// A path in a composite definition, such as `steps[0].timeout`. Its methods add errors at this
+/// path, or at a longer path that begins with it.
 pub(super) struct DefinitionPath<'m> {
     mistakes: &'m mut Mistakes,
     composite: String,
@@ -26,8 +25,7 @@ pub(super) struct DefinitionPath<'m> {
 // === impl Mistakes ===
 
 impl Mistakes {
-    /// Returns the root path of one composite definition, which has the given name and the given
-    /// position in the list of definitions.
+    /// Returns the path of the composite definition with this index and name.
     pub(super) fn at(&mut self, index: usize, name: &str) -> DefinitionPath<'_> {
         DefinitionPath { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
     }

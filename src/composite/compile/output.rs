@@ -43,8 +43,8 @@ pub(super) fn compile(
     }
 }
 
-/// Compiles the ids in the `content` list of an output block. The content blocks of the listed
-/// steps are added to the result. Adds an error for each unknown or repeated id.
+/// Compiles the `content` list of an output block: the ids of steps whose content blocks are added
+/// to the result. Adds an error for each unknown or repeated id.
 fn content(
     output: &Output,
     names: &ScopeNames<'_>,

@@ -107,8 +107,8 @@ pub(super) fn compile(
     Parts { plan, answer: ResultForm::Steps { report }, targets, remarks: compiler.remarks }
 }
 
-/// Checks the number and the ids of the steps in a definition. Returns the steps for further
-/// checks. If there are too many steps, returns only as many as are allowed.
+/// Checks the number and the ids of the steps in a definition. Returns the steps, or the first
+/// [`MAX_PLAN_STEPS`] of them if there are too many.
 fn checked<'s>(steps: &'s [Step], at: &mut DefinitionPath<'_>) -> &'s [Step] {
     let count = steps.len();
     match count {

@@ -165,8 +165,8 @@ fn no_tool_result(field: Field, step: &Step) -> Kind {
     Kind::NoToolResult { step: step.id.to_string(), field: field.name(), near }
 }
 
-/// Returns `true` if the default results of `step` contain the value that a reference to `field`
-/// and `path` reads.
+/// Returns `true` if the default results of `step` contain the referenced value. For example, the
+/// reference `$steps.search.output.hits` has the field `output` and the path `hits`.
 fn has_default(step: &Step, field: Field, path: &[PathSegment]) -> bool {
     step.default_results.as_ref().is_some_and(|defaults| match field {
         Field::Output => follow(defaults, path).is_some(),
