@@ -26,13 +26,10 @@ use crate::message::{
 };
 
 /// An in-process connection between the handler of one branch of a composite and the client that
-/// called the composite.
-///
-/// While the composite runs, the handler can use this connection to ask the client for input.
+/// called the composite. The handler uses it to ask the client for input while the composite runs.
 ///
 /// Dropping this value ends the connection and withdraws the questions that the client has not
-/// answered yet. Each branch has its own connection, so that it is clear which branch has withdrawn
-/// a question.
+/// answered yet.
 pub(super) struct BranchClient {
     connection: RunningService<RoleServer, StubHandler>,
     /// The progress token for the handler's notifications. `None` if the client has not requested
@@ -42,14 +39,13 @@ pub(super) struct BranchClient {
 
 struct StubHandler;
 
-/// The client's end of the connection. It forwards the handler's requests and progress
-/// notifications to the client, and returns the client's answers to the handler.
+/// The client's end of a [`BranchClient`] connection. It forwards the handler's requests and
+/// progress notifications to the client, and returns the client's answers to the handler.
 struct Relay {
     client: LiveClient,
     progress: Option<(ProgressToken, Progress)>,
-    /// The handler's pending requests to the client, for example questions to the user. Each entry
-    /// has the id of the request and the future of the client's answer. There is usually at most
-    /// one entry.
+    /// The handler's requests that the client has not answered yet, such as elicitation requests.
+    /// Each entry has the id of the request and the future of the client's answer.
     asking: Vec<(RequestId, BoxFuture<'static, Result<ClientResult, ErrorData>>)>,
 }
 
@@ -136,11 +132,11 @@ impl Transport<RoleServer> for Relay {
         future::ready(Ok(()))
     }
 
-    /// Waits until the client has answered one of the handler's pending requests. Returns this
-    /// answer as the message that the handler receives.
+    /// Waits until the client has answered one of the handler's pending requests. Returns the
+    /// client's answer as the message that the handler receives.
     ///
-    /// A new request of the handler does not wake this future. It need not, because rmcp calls
-    /// `receive` again after every message that the handler sends.
+    /// A new request of the handler does not wake this future, because rmcp calls `receive` again
+    /// after every message that the handler sends.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

@@ -22,17 +22,17 @@ use super::{
     value_count::{MAX_VALUES, ValueCount},
 };
 
-/// The default limit on the number of sessions of all clients. The same limit applies separately to
-/// the number of open requests.
+/// The default maximum number of sessions of all clients, and separately the default maximum number
+/// of their open requests.
 const MAX_CONNECTIONS: usize = 4096;
-/// The default limit on the number of sessions of one caller. The same limit applies separately to
-/// the number of the caller's open requests.
+/// The default maximum number of sessions of one caller, and separately the default maximum number
+/// of the caller's open requests.
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
-    /// The admission data of the HTTP request during which rmcp calls the server's factory
-    /// function. `ConnectionLimit::admit`, which the factory function calls, reads the caller from
-    /// it.
+    /// The data of the HTTP request that the current task handles. rmcp calls the server's factory
+    /// function during the request, and the factory function calls `ConnectionLimit::admit`, which
+    /// reads the caller from here.
     static ADMISSION: Arc<Admission>;
 }
 
@@ -114,17 +114,16 @@ pin_project! {
     }
 }
 
-/// A function that returns the name of a request's caller. All open requests and sessions with the
-/// same caller name count toward one limit per caller. If the function returns `None`, only the
-/// total limits apply.
+/// A function that returns the name of a request's caller. Requests and sessions with the same
+/// caller name share the limits per caller. If the function returns `None`, only the total limits
+/// apply.
 type CallerOf = dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync;
 
-/// The data that a `ConnectionLimit` shares with the service behind it during one HTTP request: the
-/// name of the caller, and the reason if the request must be rejected.
+/// The data of one HTTP request that the `ConnectionLimit` layer and the service behind it share.
 struct Admission {
     caller: Option<Arc<str>>,
-    /// The reason why the request must be rejected. Set by a check that fails after the service
-    /// behind the layer has received the request, for example if there are too many sessions.
+    /// The reason to reject the request. Set if a check fails while the inner service handles the
+    /// request, for example because there are too many sessions.
     refused: OnceLock<Refusal>,
 }
 
@@ -137,8 +136,8 @@ struct Open {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
-/// A permit for one open session or request. The session or request counts toward the limits until
-/// the permit is dropped.
+/// A permit for one open session or request. Dropping it lowers the number of open sessions or
+/// requests by one.
 struct Permit {
     counts: Arc<Counts>,
     caller: Option<Arc<str>>,

@@ -25,8 +25,8 @@ impl ListedTools {
         Self(tools)
     }
 
-    /// Returns a service that is connected to this server, which runs as a task of the current
-    /// runtime until the service closes the connection.
+    /// Returns a client service for this server. For each connection of the service, the server
+    /// runs in a new task of the current Tokio runtime.
     pub(crate) fn connect(&self, builder: RemoteBuilder) -> RemoteService {
         let server = self.clone();
         builder.transport(move || {

@@ -54,7 +54,8 @@ pub(crate) struct Remember {
 // === impl Memory ===
 
 impl Memory {
-    /// Returns a copy of the remembered lists that is not updated when the original changes.
+    /// Returns an independent copy of the remembered lists. Unlike a clone, the copy does not
+    /// change when the original changes.
     pub(crate) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.lists().clone())))
     }

@@ -21,11 +21,11 @@ use tokio::{
 use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
-/// Stores the stub client, so that it can be reused. The stub client is the peer of a handler that
-/// is called without a client.
+/// The stub client that calls without a client share. It is created on first use and reused by
+/// later calls.
 ///
-/// An rmcp peer needs a running connection. The stub client and its connection are created on first
-/// use, and reused by later calls.
+/// A handler always needs an rmcp peer with a running connection. If no client is connected, the
+/// stub client is this peer.
 #[derive(Default)]
 pub(super) struct StubClients {
     latest: Mutex<Option<Arc<StubClient>>>,
@@ -103,12 +103,8 @@ impl StubClient {
         self.routes.open(new_token(), progress)
     }
 
-    /// Returns `true` if the connection can be used for a call that runs in the Tokio runtime
-    /// `runtime`.
-    ///
-    /// The connection can only be used in the runtime in which it was created, because its task
-    /// runs there. The peer is closed if this runtime has ended. If the runtime still exists but no
-    /// thread drives it, calls over the peer would hang.
+    /// Returns `true` if the connection is open and belongs to the Tokio runtime `runtime`. A
+    /// connection works only in the runtime in which it was created, because its task runs there.
     fn serves(&self, runtime: runtime::Id) -> bool {
         self.runtime == runtime && !self.connection.peer().is_transport_closed()
     }

@@ -7,11 +7,11 @@ use crate::adapter::value_count::{MAX_VALUES, ValueCount};
 
 /// The maximum size of a message in bytes. rmcp's own transports have the same default.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
-/// The number of bytes that are kept from the beginning and from the end of an oversized message.
-/// The `id` of the message is searched in these bytes.
+/// The number of bytes that are kept from each end of an oversized message, to search them for the
+/// `id` of the message.
 const ENDS_KEPT: usize = 512;
-/// The maximum capacity in bytes of a buffer that is reused for the next line. After a longer line,
-/// the buffer is freed.
+/// The maximum capacity in bytes of a buffer that is reused for the next line. A larger buffer is
+/// freed.
 const MEMORY_KEPT: usize = 64 << 10;
 
 /// A buffer for one line of input. The line may arrive in several pieces.
@@ -44,8 +44,7 @@ pub(super) enum Excess {
 pub(super) enum Subject {
     Request(RequestId),
     Response(RequestId),
-    /// The oversized message is a notification, or is not JSON-RPC. No `id` was found near its
-    /// beginning or its end.
+    /// A notification, or a message whose `id` was not found near its beginning or its end.
     Other,
 }
 
@@ -134,8 +133,7 @@ impl Line {
     }
 }
 
-/// The beginning of an oversized message, and whether the message seems to be a response. Used
-/// because the message is too large to be parsed.
+/// The beginning of a message that is too large to be parsed.
 struct Head<'a> {
     /// The text of the message before the first of the keys `params`, `result` and `error`.
     outside: &'a str,

@@ -75,9 +75,9 @@ pub struct LineTransport<Role: ServiceRole, R, W: AsyncWrite> {
     line: Line,
     decoder: JsonRpcMessageCodec<RxJsonRpcMessage<Role>>,
     writer: AsyncRwTransport<Role, Empty, W>,
-    /// A future that sends an error response for an invalid message. `None` if no error response is
-    /// being sent. The future is stored in the transport, and not in the future of `receive`,
-    /// because rmcp may drop that future before the response is sent.
+    /// A future that sends the error response to an invalid message. `None` if no error response is
+    /// being sent. It is stored here, because rmcp may drop the future of `receive` before the
+    /// response is sent.
     reply: Option<BoxFuture<'static, io::Result<()>>>,
     /// The name of the peer in errors and logs. Defaults to `the peer`.
     peer: Cow<'static, str>,

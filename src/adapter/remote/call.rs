@@ -58,16 +58,15 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// Allows the server to ask the caller's user questions while the request is pending. Dropping
-    /// this value withdraws the unanswered questions. `None` if the server may not ask questions
-    /// about this request.
+    /// The registration of the call in `Calls`, through which the server can ask the caller's user
+    /// questions. Dropping it withdraws the unanswered questions. `None` if the server may not ask
+    /// questions about this request.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
     /// Forwards the server's progress notifications to the caller until it is dropped. `None` if
     /// the caller has not requested progress.
     _route: Option<Route>,
-    /// Registers the request's client as a receiver of the server's log messages until it is
-    /// dropped.
+    /// While this value exists, the request's client can receive the server's log messages.
     _logs: LogRoute,
 }
 
@@ -169,10 +168,9 @@ impl Connection {
         }
     }
 
-    /// Checks the questions in an `InputRequired` result, or in the state of a task. Returns an
-    /// error message if the server may not ask questions, or if the questions are too many or too
-    /// large. Only servers with protocol version 2026-07-28 or later return these results. Older
-    /// servers send their questions as separate requests.
+    /// Checks the questions for the user in an `InputRequired` result or in the state of a task.
+    /// Returns an error message if the server may not ask questions, or if the questions are too
+    /// many or too large.
     fn check_questions(&self, result: &ServerResult) -> Result<(), &'static str> {
         let (requests, state) = match result {
             ServerResult::InputRequiredResult(asks) => {
@@ -287,10 +285,10 @@ impl Connection {
 
     /// Converts a JSON-RPC error of the server into the error that the caller receives.
     ///
-    /// Errors about the connection to the server are replaced, because the caller would mistake
-    /// them for errors of its own connection. For example, the codes `-32020` to `-32022` concern
-    /// HTTP headers, client capabilities and protocol versions. An error about a missing client
-    /// capability is not replaced if the caller's capabilities were sent to the server.
+    /// Errors about the connection to the server, such as an unsupported protocol version, are
+    /// replaced by an internal error. The caller would mistake them for errors of its own
+    /// connection. An error about a missing client capability is kept if the caller's capabilities
+    /// were sent to the server.
     fn translate(&self, mut error: ErrorData) -> ErrorData {
         if self.modern
             && self.elicitation
@@ -330,9 +328,8 @@ impl Connection {
         }
     }
 
-    /// Reports that all lists of the server may have changed. Does so only for the first response
-    /// after the server was unreachable, because the server may have been restarted in the
-    /// meantime.
+    /// Marks all lists of the server as changed if the server was unreachable before. It may have
+    /// been restarted in the meantime.
     fn has_come_back(&self) {
         if self.has_failed.load(Ordering::Relaxed)
             && self.has_failed.swap(false, Ordering::Relaxed)

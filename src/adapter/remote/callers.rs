@@ -15,12 +15,11 @@ pub(super) trait Callers: Send + Sync {
     fn close(&self) -> BoxFuture<'static, ()>;
 }
 
-/// Returns `true` if a request must be sent over the caller's own connection to the server. Returns
+/// Returns `true` if a request must be sent over the caller's own connection to the server, and
 /// `false` if it must be sent over the connection that all callers share.
 ///
-/// The server's lists, resource subscriptions and log level are the same for all callers.
-/// Therefore, requests for them use the shared connection, which authenticates with this program's
-/// own access token.
+/// The server's lists, resource subscriptions and log level are the same for all callers, so
+/// requests for them use the shared connection.
 pub(super) fn belongs_to_caller(message: &ClientRequest) -> bool {
     !matches!(
         message,

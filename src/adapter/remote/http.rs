@@ -41,8 +41,7 @@ use crate::{
     url::Url,
 };
 
-/// The maximum number of concurrent requests to one server. Further requests wait. A single
-/// composite cannot reach this limit, because composites have fewer targets.
+/// The maximum number of concurrent requests to one server. Further requests wait.
 const CONCURRENT_REQUESTS: usize = 256;
 
 impl RemoteBuilder {

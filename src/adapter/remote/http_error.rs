@@ -4,8 +4,8 @@ use std::error::Error;
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
-/// Returns the source of an HTTP transport error of rmcp. Needed because the error's implementation
-/// of `Error::source` does not return it. Returns `None` for all other errors.
+/// Returns the cause of an HTTP transport error of rmcp, which `Error::source` does not return.
+/// Returns `None` for all other errors.
 pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error.downcast_ref()? {
         StreamableHttpError::<reqwest::Error>::Client(error) => Some(error),
@@ -13,11 +13,11 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
     }
 }
 
-/// Returns `true` if the error means that the server no longer knows the session. For example,
-/// older servers forget their sessions when they restart.
+/// Returns `true` if the error means that the server no longer knows the HTTP session, for example
+/// because an older server was restarted.
 ///
-/// rmcp could replace the session by a new one itself. This is disabled, because then changed tools
-/// would not be noticed, and subscriptions would be lost.
+/// rmcp could replace a lost session by a new one itself. This is disabled, because changed tools
+/// would not be noticed and subscriptions would be lost.
 pub(super) fn is_end_of_session(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StreamableHttpError::<reqwest::Error>::SessionExpired))
 }

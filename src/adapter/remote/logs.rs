@@ -27,13 +27,12 @@ pub(super) struct Levels {
 struct Wanted {
     /// The log level that each client has set. Levels of disconnected clients are ignored.
     by_client: Vec<(Weak<LogLevel>, LoggingLevel)>,
-    /// The log level that was set by a `logging/setLevel` request that has no client, for example a
-    /// request made in code. `None` if there was no such request.
+    /// The log level that program code has set without a client. `None` if it has not set a level.
     in_code: Option<LoggingLevel>,
 }
 
-/// The pending requests on a connection to a server. For each request, it stores the client that
-/// receives log messages about the request, or `None` if there is no such client.
+/// The pending requests on a connection to a server. Each request has the client that receives log
+/// messages about it, or `None` if there is no such client.
 ///
 /// A log message does not say which request it belongs to. It is relayed only if all pending
 /// requests belong to one client, because otherwise a client could read messages about the requests
@@ -57,16 +56,15 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// Returns the log level that the server would need if `client` set its level to `level`: the
-    /// lowest level of all clients. If `client` is `None`, the level is one that program code sets.
+    /// Returns the lowest log level of all clients, as if `client` had already set its level to
+    /// `level`. If `client` is `None`, `level` is the level that program code sets.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);
         wanted.lowest().unwrap_or(level)
     }
 
-    /// Stores the log level that a client has set. If `client` is `None`, stores the level as set
-    /// by program code.
+    /// Stores the log level of a client, or the level of program code if `client` is `None`.
     pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
         self.wanted().set(client, level);
     }
@@ -77,8 +75,7 @@ impl Levels {
         self.wanted().lowest()
     }
 
-    /// Replaces the stored log levels by those of `other`, which stores the levels for another
-    /// server.
+    /// Replaces the stored log levels by copies of those in `other`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn copy(&self, other: &Self) {
         let others = other.wanted().clone();

@@ -29,8 +29,8 @@ pub(super) const MAX_QUESTION_BYTES: usize = 1 << 20;
 const MAX_OPEN_BYTES: usize = 32 << 20;
 
 /// The pending calls on a connection to a server with protocol version 2025-11-25 or older. Such a
-/// server may send questions for the user during a call. The entry of the call contains the client
-/// that receives these questions.
+/// server may ask the user questions during a call. The questions are relayed to the client that
+/// made the call.
 pub(super) struct Calls {
     /// A lock that is held from sending a call until the ID of the call is known. A question about
     /// the call may arrive earlier, and waits for the lock.
@@ -65,7 +65,7 @@ struct Call {
 
 impl Calls {
     /// Waits for the exclusive right to send and register the request. Returns `None` if the server
-    /// may not ask questions during a request of this kind, so that no registration is needed.
+    /// may not ask questions during a request of this kind.
     pub(super) async fn registering(
         self: &Arc<Self>,
         request: &ClientRequest,

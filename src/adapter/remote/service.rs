@@ -177,8 +177,8 @@ impl RemoteService {
         let _ = state.subscribe().wait_for(|state| matches!(state, State::Closed)).await;
     }
 
-    /// Copies the subscriptions and log levels of `other`. Used when this service replaces `other`,
-    /// for example after the configuration was reloaded.
+    /// Copies the subscriptions and log levels of `other`, which this service replaces, for example
+    /// after the configuration was reloaded.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn subscribe_like(&self, other: &Self) {
         self.0.remote.levels.copy(&other.0.remote.levels);
@@ -315,7 +315,7 @@ impl RemoteBuilder {
     }
 
     /// Creates a service like [`transport`](Self::transport). If `callers` is set, each caller's
-    /// requests are sent over a separate connection from this pool.
+    /// requests are sent over the caller's own connection from this pool.
     pub(super) fn transport_with<F, C, T, E, A, O>(
         self,
         open: F,

@@ -25,16 +25,14 @@ use crate::{
 /// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The maximum length in bytes of an updated resource's URI for which subscribed parents are looked
-/// up. A parent is a subscribed resource whose URI is a prefix of the updated URI. Clients cannot
-/// subscribe to longer URIs.
+/// The maximum length in bytes of the URI of an updated resource for which subscribed parents are
+/// looked up. For example, `file:///a` is a parent of `file:///a/b`.
 const MAX_UPDATED_URI: usize = 2 << 10;
 /// The maximum number of separators (`/`, `?` and `#`) at which the URI of an updated resource is
 /// cut to find its parents. If the URI has more separators, only the last ones are used.
 const MAX_PARENTS: usize = 64;
-/// The maximum total size in bytes of the URIs of abandoned subscriptions. If a caller cancels a
-/// subscribe request, a server with protocol version 2025-11-25 or older may still have created the
-/// subscription. This subscription is abandoned, and the server is asked to end it.
+/// The maximum total size in bytes of the URIs of abandoned subscriptions. A subscription is
+/// abandoned if the caller has cancelled its subscribe request, but the server may have created it.
 const MAX_ABANDONED: usize = 1 << 20;
 
 /// The pause after the first reported change of a server's list. No further change of the list is
@@ -121,9 +119,8 @@ struct Known {
     subscriptions: HashMap<Arc<str>, usize>,
     /// The total size in bytes, as JSON, of the URIs in `subscriptions`.
     listened: usize,
-    /// The URIs of abandoned subscriptions: those whose subscribe request was cancelled by the
-    /// caller. The server may have created these subscriptions, and must still be asked to end
-    /// them.
+    /// The URIs of abandoned subscriptions. The callers have cancelled their subscribe requests,
+    /// but the server may have created the subscriptions, so they must still be ended.
     abandoned: HashSet<Arc<str>>,
     /// The total size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,
@@ -139,16 +136,16 @@ pub(super) struct Connection {
     /// connection.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The pending calls, during which the server may send questions as separate requests. `None`
-    /// if the server may not ask questions, or if its protocol version is 2026-07-28 or later. Such
-    /// a server returns its questions in a result.
+    /// The pending calls, to whose clients the server's questions are relayed. `None` if the server
+    /// may not ask questions, or if it returns them in a result (protocol version 2026-07-28 or
+    /// later).
     pub(super) calls: Option<Arc<Calls>>,
     /// `true` if the server may ask the callers' users for input. If `false`, results that contain
     /// questions are rejected.
     pub(super) elicitation: bool,
     /// `true` if the rmcp client of this connection declares no client capabilities. If `false`,
-    /// each request to a server with protocol version 2026-07-28 or later contains the capabilities
-    /// of its caller in `_meta`, even if there are none.
+    /// requests to a server with protocol version 2026-07-28 or later override the declared
+    /// capabilities with those of the caller.
     pub(super) declares_nothing: bool,
     /// `true` if the server speaks protocol version 2026-07-28 or later, and declares the extension
     /// for tasks.
@@ -161,9 +158,8 @@ pub(super) struct Connection {
     /// The state of the server to which this connection belongs. A weak reference, because the
     /// state owns the connection.
     pub(super) remote: Weak<Remote>,
-    /// `true` if a request has failed because the server was unreachable, and the server has not
-    /// sent a response since then. The server may have restarted in the meantime, because a restart
-    /// does not end a connection over HTTP.
+    /// Set when a request fails because the server is unreachable, and cleared by the server's next
+    /// response.
     pub(super) has_failed: AtomicBool,
 }
 
@@ -293,12 +289,11 @@ impl Remote {
         self.known().subscriptions.contains_key(uri)
     }
 
-    /// Reports that a resource was updated. If callers have subscribed to the resource itself, or
-    /// to a parent, whose URI is a prefix of the resource's URI, the update is reported for each of
-    /// these subscribed resources.
+    /// Reports the update of a resource under each subscribed URI that it concerns: the URI of the
+    /// resource and the URIs of its parents. For example, `file:///a` is a parent of `file:///a/b`.
     ///
-    /// An update that concerns no subscribed resource is dropped. Therefore, pending updates take
-    /// no additional memory, and callers receive only URIs that they have subscribed to.
+    /// An update that concerns no subscribed URI is dropped. Therefore, pending updates take no
+    /// additional memory, and callers receive only URIs that they have subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
         let concerned = self.known().concerned(uri);
         for uri in concerned {
@@ -338,7 +333,7 @@ impl Remote {
         }
     }
 
-    /// Copies the subscriptions of `other`. Used when this server replaces `other`.
+    /// Copies the subscriptions of `other`, which this server replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn subscribed_like(&self, other: &Self) {
         let others = other.known().subscriptions.clone();
@@ -438,8 +433,8 @@ impl Known {
         true
     }
 
-    /// Returns the subscribed resources for which an update must be reported: the updated resource
-    /// itself, and its parents, whose URIs are prefixes of its URI.
+    /// Returns the subscribed URIs that an update of the resource `uri` concerns: `uri` itself and
+    /// its parents. For example, `file:///a` is a parent of `file:///a/b`.
     fn concerned(&self, uri: &str) -> Vec<Arc<str>> {
         let subscribed =
             |uri: &str| self.subscriptions.get_key_value(uri).map(|(uri, _)| Arc::clone(uri));

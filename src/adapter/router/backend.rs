@@ -115,8 +115,8 @@ where
     }
 }
 
-/// Converts the error of a backend's service to a "method not found" reply if it means that the
-/// backend does not know the method. Returns any other error unchanged.
+/// Returns a "method not found" reply if the error of a backend's service means that the backend
+/// does not know the method. Returns any other error unchanged.
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
     let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
     while let Some(told) = source {

@@ -56,9 +56,9 @@ impl RouterBuilder {
     /// a slow backend. Defaults to 5 seconds. When this time has passed, the router uses the last
     /// known items of the backend.
     ///
-    /// Clients with a shorter timeout than this are not blocked each time: if a client cancels a
-    /// list request that has waited for a backend for a second, the next list requests use the last
-    /// known items at once.
+    /// A client may have a shorter timeout, and cancel its list request earlier. If the request has
+    /// waited for a backend for at least a second, the next list requests use the last known items
+    /// of this backend immediately.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

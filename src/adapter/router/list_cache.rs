@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// The maximum number of merged lists that are stored for each kind of item. A list with several
-/// pages is stored so that the client can request the remaining pages from the same list.
+/// The maximum number of lists with several pages that are stored for each kind of item, so that
+/// clients can request the remaining pages of the same list.
 const MAX_EARLIER: usize = 4;
 /// The pause after the first reported change of a backend's list. No further change of the list is
 /// reported during the pause. The pause doubles with each reported change.
@@ -68,27 +68,26 @@ struct State<I> {
 /// list requests to the backend.
 struct Slot<I> {
     known: Option<Arc<Listed<I>>>,
-    /// The epoch (change counter) of the list request whose response is stored in `known`. `None`
-    /// if the backend has not returned a list yet.
+    /// The value of the epoch (change counter) when the list in `known` was requested. `None` if
+    /// the backend has not returned a list yet.
     heard: Option<u64>,
-    /// Describes when the last list request was sent that the backend has rejected with "method not
-    /// found". `None` if there was no such request, or if the backend has returned a list since
-    /// then.
+    /// The epoch of the last list request that the backend rejected with "method not found". `None`
+    /// if the backend has not rejected a request since its last list.
     lacks: Option<When>,
     outage: Option<Outage>,
     /// `true` if a list request has given up waiting for the backend. Later list requests then do
     /// not wait for the backend, but use `known` immediately.
     late: bool,
-    /// The epoch (change counter) of the latest list request that used `known` instead of waiting,
-    /// because the backend was late.
+    /// The epoch (change counter) of the latest list request that used `known` instead of waiting
+    /// for the late backend.
     used: u64,
     /// `true` if a background task is waiting for a list of this backend.
     asked: bool,
-    /// `true` if a client has received a list that may lack current items of this backend. If the
-    /// backend then returns other items, clients are notified of the change.
+    /// `true` if a client has received a list that may lack current items of this backend. Clients
+    /// are notified when the backend returns other items.
     owed: bool,
-    /// The pauses between change notifications. They grow if the backend changes its list
-    /// continuously, so that clients do not list the items all the time.
+    /// The pauses between change notifications to clients. They grow while the backend changes its
+    /// list continuously.
     news: Pace,
 }
 
@@ -102,13 +101,13 @@ enum Difference {
     Content,
 }
 
-/// Describes when a list was requested from a backend. No change of a list of this kind was
-/// reported between two requests with equal epochs.
+/// Describes when a list was requested from a backend. The `epoch` is a counter that increases with
+/// each reported change of a list of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
-    /// `true` if the backend's server description was known when the list was requested. A backend
-    /// that did not know the list method is asked again once its description is known.
+    /// `true` if the backend's server description was known when the list was requested. If it was
+    /// unknown and the backend rejected the request, the list is requested again later.
     pub(super) described: bool,
 }
 
@@ -118,7 +117,7 @@ pub(super) enum Outage {
     /// The backend did not answer a list request in time. The value is the time for which the
     /// request has waited.
     Late(Duration),
-    /// The client that requested the list has cancelled its request before the backend answered.
+    /// The client cancelled its list request before the backend answered.
     GivenUp,
     Failed(String),
 }
@@ -128,8 +127,8 @@ pub(super) enum CacheDecision<I> {
     /// The list contains no items of the backend, because the backend has no items of this kind.
     Skip,
     Ask,
-    /// The list request uses the last known items of the backend, and does not wait for a response,
-    /// because the backend is late.
+    /// The list contains the last known items of the backend, because the backend is late. The list
+    /// request does not wait for it.
     Use {
         known: Option<Arc<Listed<I>>>,
         asked: bool,
@@ -252,10 +251,10 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Returns `true` if the background task must request the backend's list again after the
-    /// request that was sent at `when`. This is the case if the backend is still late, and a list
-    /// request after a later change has used its last known items. Otherwise, returns `false` and
-    /// records that the task has ended.
+    /// Returns `true` if the background task must request the backend's list again. This is the
+    /// case if the backend is still late, and its last known items were used after a change that
+    /// was reported later than `when`. Otherwise, returns `false` and records that the task has
+    /// ended.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -427,14 +426,14 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Returns `true` if the backend has already answered a list request with a later epoch (change
-    /// counter) than `when`. A response to a request that was sent at `when` must then be ignored.
+    /// Returns `true` if the response to a later list request than `when` is already stored. The
+    /// response to the request at `when` must then be ignored.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }
 
-    /// Returns the last known items of the backend as the result of a list request. `fresh` is
-    /// `true` if there is no reason why the items may be outdated.
+    /// Returns the last known items of the backend. `fresh` is `true` unless the items may be
+    /// outdated.
     fn learnt(&self, news: Option<Duration>) -> Learnt<I> {
         Learnt { source: self.known.clone(), fresh: self.outage.is_none(), news, problem: None }
     }

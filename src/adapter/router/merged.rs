@@ -55,8 +55,8 @@ pub(super) enum Route {
 #[derive(Debug, Default)]
 struct Literals {
     owners: HashMap<Box<str>, usize>,
-    /// The lengths of all literal prefixes, without duplicates and in descending order. A lookup
-    /// tries these lengths one after another.
+    /// The different lengths of all literal prefixes, in descending order. A lookup tries these
+    /// lengths one after another.
     lengths: Vec<usize>,
 }
 

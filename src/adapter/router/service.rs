@@ -102,9 +102,9 @@ impl Service<Request> for Router {
     }
 }
 
-/// Returns a function that selects the backend for a request without an item, such as a request to
-/// set the log level: the request is sent to the only backend whose capabilities satisfy the
-/// function. Returns `None` if the request is about an item.
+/// Returns a function that checks whether a backend declares the capability for a request, such as
+/// `logging` for a request to set the log level. Returns `None` for requests that do not depend on
+/// a capability in this way, such as a tool call.
 fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
     match message {
         ClientRequest::ListSkillsRequest(_)

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The maximum time for which a background task waits for the list of a slow backend. After this
-/// time, the list request is dropped. A later list request may start it again.
+/// time, the task drops its list request.
 const LATEST: Duration = Duration::from_secs(60);
 /// The minimum time between two listings of all backends that are caused by requests for unknown
 /// names.

@@ -391,7 +391,7 @@ impl<S> ServeService<S>
 where
     S: ToolService,
 {
-    /// Records whether the service has tasks.
+    /// Records that the service supports tasks if `declared` contains the capability.
     fn note_tasks(&self, declared: &ServerCapabilities) {
         if declared.supports_tasks() {
             self.shared.has_tasks.store(true, Ordering::Relaxed);

@@ -39,9 +39,9 @@ pub(super) fn check(
         .map_err(|mismatch| ErrorData::header_mismatch(mismatch, None))
 }
 
-/// Compares headers with the properties of an object in the call arguments. Error messages put
-/// `path` before the names of the properties. It is empty for the arguments themselves, and
-/// otherwise ends with a dot.
+/// Compares headers with the properties of an object in the call arguments. `path` is the text
+/// before the names of the properties in error messages, such as `filter.`. It is empty for the
+/// properties of the arguments themselves.
 fn check_properties(
     headers: &HeaderMap,
     schema: &JsonObject,

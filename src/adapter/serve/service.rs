@@ -47,8 +47,8 @@ use crate::{
 /// between a bare rmcp handler and a `ServeService`.
 pub struct ServeService<S> {
     pub(super) shared: Arc<Shared<S>>,
-    /// The source of change notifications for clients. `None` unless [`changes`](Self::changes) was
-    /// called. In this case, clients are not notified.
+    /// The source of change notifications for clients. `None` if clients are not notified, because
+    /// [`changes`](Self::changes) was not called.
     pub(super) changing: Option<Changing>,
     /// A function that returns the name of a request's caller, so that the resource subscriptions
     /// of each caller can be limited.
@@ -86,9 +86,9 @@ pub(super) enum Opening {
     Passthrough,
 }
 
-/// A function that returns the name of a request's caller. All subscriptions with the same caller
-/// name count toward one limit per caller. If the function returns `None`, only the limits per
-/// connection and for all clients apply.
+/// A function that returns the name of a request's caller. Subscriptions with the same caller name
+/// share the limits per caller. If the function returns `None`, only the limits per connection and
+/// for all clients apply.
 type CallerOf = dyn Fn(&Context) -> Option<Arc<str>> + Send + Sync;
 
 // === impl ServeService ===

@@ -86,9 +86,9 @@ struct Held {
     subscribed: Subscribed,
 }
 
-/// The number of subscribe requests for one resource that the service has accepted. A subscribe
-/// request holds the lock for reading, and an unsubscribe request holds it for writing. Therefore,
-/// a new subscribe request is sent only after all pending unsubscribe requests have ended.
+/// The number of subscribe requests for one resource that the service has accepted, in a lock.
+/// Subscribe requests hold the lock for reading, and unsubscribe requests hold it for writing.
+/// Therefore, a new subscribe request waits until all pending unsubscribe requests have ended.
 type Subscribed = Arc<sync::RwLock<AtomicUsize>>;
 
 /// The resources to which one connection or stream is subscribed. Dropping this value ends the
@@ -102,9 +102,9 @@ pub(super) struct Claims {
 /// of type `T`. Clones share the set.
 pub(super) struct Uris<T = ()>(Arc<Mutex<HashMap<Arc<str>, T>>>);
 
-/// A guard for a claim on a resource. While any client has a claim, the service receives no
-/// unsubscribe request for the resource. Dropping the guard releases the claim, unless the guard
-/// was disarmed.
+/// A guard for a claim, which is one client's need for updates of a resource. While any client has
+/// a claim, the service receives no unsubscribe request for the resource. Dropping the guard
+/// releases the claim, unless the guard was disarmed.
 struct Claim<'a> {
     all: &'a Arc<Subscriptions>,
     uri: Option<Arc<str>>,
@@ -134,9 +134,9 @@ impl Subscriptions {
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
-    /// Adds a claim on a resource for a client that is about to subscribe. Returns a lock that the
-    /// subscribe request must hold. The lock contains the number of subscribe requests for the
-    /// resource that the service has accepted.
+    /// Adds a claim on a resource for a client that is about to subscribe. Returns the lock that
+    /// the subscribe request must hold, with the number of accepted subscribe requests for the
+    /// resource.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
         let mut held = self.held();
         let held = held
@@ -192,8 +192,8 @@ impl Subscriptions {
     }
 
     /// Releases a client's claim on a resource. If no claim is left, awaits `unsubscribe`, which
-    /// sends an unsubscribe request. If the service has accepted several subscribe requests for the
-    /// resource, sends as many unsubscribe requests.
+    /// sends an unsubscribe request. Sends further unsubscribe requests if the service has accepted
+    /// more than one subscribe request for the resource.
     async fn give_back(
         &self,
         uri: &Arc<str>,

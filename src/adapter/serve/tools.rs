@@ -28,8 +28,7 @@ const MAX_REMEMBERED_NAME: usize = 1 << 10;
 /// The maximum total size in bytes, as JSON, of the remembered tools with header annotations. A
 /// tool that would exceed the limit is not remembered.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// The minimum time between two listings of tools in one [`View`] that are caused by calls of tools
-/// that do not exist.
+/// The minimum time between two listings in one [`View`] that are caused by calls of unknown tools.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The maximum number of separate [`View`]s. If all are in use, further clients share one view.
@@ -107,8 +106,7 @@ pub(super) struct Searches {
 }
 
 /// The state that calls with the same credentials share, because they see the same tools. Contains
-/// the latest listing that was made for an unknown tool and did not contain it. `None` if there was
-/// no such listing.
+/// the latest listing in which a called tool was missing, or `None`.
 ///
 /// A call holds the lock while it lists the tools. Concurrent calls wait for the lock, and then use
 /// the result instead of listing the tools again. If the first call is dropped, the next one lists

@@ -27,8 +27,8 @@ pub(super) struct Candidate<'o> {
 /// The arguments of a candidate, before or after parsing.
 #[derive(Debug)]
 enum Arguments<'o> {
-    /// The arguments are not parsed yet, and still have the provider's encoding. `None` if the call
-    /// has no arguments. Arguments of calls beyond the maximum number of calls are never parsed.
+    /// The arguments in the provider's encoding, which are not parsed yet. `None` if the call has
+    /// no arguments.
     Unread(Option<&'o Value>),
     Read(Result<JsonObject, Problem>),
 }

@@ -66,9 +66,9 @@ impl ParseLimits {
         Self { max_calls: calls, ..self }
     }
 
-    /// Returns the maximum number of calls that the parser reads from a text. It is one more than
-    /// the maximum number of calls. The additional call becomes a malformed call, which represents
-    /// all further calls in the text.
+    /// Returns the maximum number of calls that are read from a text: one more than `max_calls`.
+    /// The additional call becomes a malformed call, which represents all further calls in the
+    /// text.
     pub(super) const fn found_in_text(&self) -> usize {
         self.max_calls.saturating_add(1)
     }

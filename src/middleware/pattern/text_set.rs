@@ -19,7 +19,7 @@ pub(crate) struct TextSet(Vec<Part>);
 /// An element of the sequence that describes a [`TextSet`]: a literal text or a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// This literal text.
+    /// A literal text.
     Text(String),
     /// A wildcard that stands for any string without `/`.
     Segment,

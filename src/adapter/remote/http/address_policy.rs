@@ -10,11 +10,11 @@ use tokio::net::lookup_host;
 
 use crate::url::{REASON_OF_METADATA_ADDRESS, is_metadata_address, literal_address};
 
-/// Returns a builder of HTTP clients whose requests reach no
-/// [metadata address](is_metadata_address) through the name of a host.
+/// Returns a builder of HTTP clients that refuse connections to host names that resolve to a
+/// [metadata address](is_metadata_address), such as `169.254.169.254`.
 ///
-/// Clients resolve no literal addresses, so the caller checks its URL with [`check`] as well. If
-/// the environment configures a proxy, the proxy resolves the names.
+/// The clients do not check addresses that are literally in a URL, so the caller must also
+/// [`check`] the URL. If the environment configures a proxy, the proxy resolves the names.
 pub(in crate::adapter::remote) fn client_builder() -> ClientBuilder {
     Client::builder().dns_resolver(Arc::new(PolicyResolver))
 }
@@ -23,7 +23,8 @@ pub(in crate::adapter::remote) fn client_builder() -> ClientBuilder {
 ///
 /// # Errors
 ///
-/// Returns an error message for clients and logs if it is.
+/// Returns an error message for clients and logs if the host is a metadata address, such as
+/// `169.254.169.254`.
 pub(in crate::adapter::remote) fn check(url: &str) -> Result<(), String> {
     // `reqwest` reads addresses such as `0xa9fea9fe` and `2852039166`, too. An invalid URL fails
     // in the request.

@@ -36,9 +36,9 @@ const MAX_REDIRECTS: usize = 10;
 
 /// An HTTP client for streamable HTTP that waits before it reopens an event stream.
 ///
-/// rmcp reopens a stream that has ended after the server's `retry` time, and a failed stream
-/// immediately. A server could therefore cause thousands of connections by ending its streams. Each
-/// stream has a separate pause, so no stream waits for another.
+/// rmcp reopens an ended stream after the `retry` time that the server sets, and a failed stream
+/// immediately. Without the pause, a server could cause thousands of connections by ending its
+/// streams. Each stream has a separate pause.
 #[derive(Clone)]
 pub(super) struct ReconnectPause(reqwest::Client);
 

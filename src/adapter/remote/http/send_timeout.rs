@@ -35,7 +35,7 @@ pub(super) struct SendTimeout<T> {
 enum Kind {
     Cancellation,
     /// A response or an error that answers a request from the server. The value is the number of
-    /// bytes that it reserves in the total size of unsent answers.
+    /// bytes that count toward [`MAX_ANSWER_BYTES`] until the answer is sent.
     Answer(usize),
     Other,
 }

@@ -17,14 +17,12 @@ use super::{
 };
 use crate::adapter::remote::sent_tokens::SentTokens;
 
-/// A token is no longer used when less than this time is left until its expiry, so that it does not
-/// expire while a request is sent. For a short-lived token, a quarter of its lifetime is used
-/// instead if that is shorter.
+/// The time before its expiry at which a token is no longer used, so that it does not expire while
+/// a request is sent. For a short-lived token, a quarter of its lifetime.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// The minimum time for which a new token is used. A single request asks for the token several
-/// times. Without this minimum, each time could cause a token request if the caller's own token has
-/// just expired.
+/// The minimum time for which a new token is used, even if the caller's own token expires earlier.
+/// A single request reads the token several times, and must not cause a token request each time.
 const FIRST_USE: Duration = Duration::from_secs(1);
 
 /// A source of access tokens. It stores the latest token until shortly before the token expires,
@@ -34,8 +32,7 @@ const FIRST_USE: Duration = Duration::from_secs(1);
 pub(in crate::adapter::remote) struct TokenSource {
     endpoint: Arc<TokenEndpoint>,
     grant: Grant,
-    /// The recently issued access tokens, which errors and logs redact. Each newly issued token is
-    /// added.
+    /// The recently issued access tokens, which are redacted in errors and logs.
     sent: SentTokens,
     slot: Mutex<Slot>,
 }
@@ -45,8 +42,8 @@ type Request = BoxFuture<'static, Result<Arc<str>, TokenError>>;
 #[derive(Default)]
 struct Slot {
     token: Option<Kept>,
-    /// The token request in progress. `None` if no request is in progress. All tasks that need the
-    /// token wait for the same request. It is cancelled if all of these tasks are dropped.
+    /// The token request in progress, or `None`. All tasks that need a token wait for the same
+    /// request. It is cancelled when all of these tasks are dropped.
     request: Option<WeakShared<Request>>,
 }
 

@@ -37,9 +37,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The time to wait for remaining data of a child process: for the rest of its output after it has
 /// exited, or for its exit status and its last error messages after it has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
-/// The timeout for writing a message to a child. A busy child rarely exceeds this timeout, because
-/// small messages fit into the buffer of the pipe. If a child never reads its input, the timeout is
-/// exceeded once the pipe is full.
+/// The timeout for writing a message to the standard input of a child process. A child that does
+/// not read its input exceeds it once the buffer of the pipe is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 /// The maximum number of bytes that may wait to be written to a child that does not read its input.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
@@ -47,8 +46,8 @@ const MAX_UNREAD: usize = 64 * 1024 * 1024;
 #[cfg(unix)]
 const SIGTERM: i32 = 15;
 /// The maximum number of bytes that are buffered for a line of standard error. The rest of a longer
-/// line is discarded. If the cut is within a secret, the secret is not recognized and redacted.
-/// This is safe, because only far fewer bytes from the start of the line are logged.
+/// line is discarded. A secret at the cut would not be redacted, but only far fewer bytes are
+/// logged.
 const LINE_KEPT: usize = 64 * 1024;
 
 /// A transport over the standard input and output of a child process.
@@ -68,12 +67,12 @@ pub(super) struct Process {
     errors: Mutex<JoinSet<()>>,
     last_line: ExitReason,
     last_words: ExitReason,
-    /// `true` if the child's standard output has ended before this program has closed the
-    /// connection. The reported reason then includes the exit status of the child.
+    /// `true` if the child closed its standard output before this program closed the connection.
+    /// The reported reason then includes the exit status of the child.
     has_left: AtomicBool,
-    /// The time at which this program stops reading the output of a child that has exited. The
-    /// output may not have ended by then, because other processes may still write to it. The time
-    /// is set only once, although rmcp drops and restarts the future of `receive` repeatedly.
+    /// The time at which this program stops reading the output of a child that has exited. Other
+    /// processes may keep the output open. The time is set only once, although rmcp restarts the
+    /// future of `receive` repeatedly.
     given_up_at: OnceLock<Instant>,
 }
 

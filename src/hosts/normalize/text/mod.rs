@@ -165,9 +165,9 @@ impl Markers {
     }
 }
 
-/// Returns the text after a thought of the model that ends in the first line of `text` and may have
-/// begun in the prompt. The thought ends with the first `</think>` that has no matching `<think>`
-/// in the line. Returns `None` if the line contains no such `</think>`.
+/// Returns the text after the first `</think>` in the first line of `text` that has no matching
+/// `<think>` in this line. It ends a thought of the model that may have begun in the prompt.
+/// Returns `None` if the line contains no such `</think>`.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
     for (place, _) in text.match_indices(['<', '\n']) {
