@@ -22,17 +22,15 @@ use super::{
     value_count::{MAX_VALUES, ValueCount},
 };
 
-/// The default maximum number of sessions of all clients, and separately the default maximum number
-/// of their open requests.
+/// The default limit on the number of sessions, and on the number of open requests, of all clients
+/// together.
 const MAX_CONNECTIONS: usize = 4096;
-/// The default maximum number of sessions of one caller, and separately the default maximum number
-/// of the caller's open requests.
+/// The default limit on the number of sessions, and on the number of open requests, of one caller.
 const MAX_CONNECTIONS_PER_CALLER: usize = 256;
 
 tokio::task_local! {
-    /// The data of the HTTP request that the current task handles. rmcp calls the server's factory
-    /// function during the request, and the factory function calls `ConnectionLimit::admit`, which
-    /// reads the caller from here.
+    /// The data of the HTTP request that is being handled. rmcp calls `ConnectionLimit::admit`
+    /// through a factory function without arguments, so `admit` reads the data from this variable.
     static ADMISSION: Arc<Admission>;
 }
 

@@ -220,7 +220,7 @@ impl<H: ServerHandler> Shared<H> {
     }
 }
 
-/// Calls the method of the handler that corresponds to the method of the request `message`.
+/// Calls the method of the handler for the request `message`, such as `call_tool` for `tools/call`.
 ///
 /// rmcp's `Service::handle_request` is not suitable, because it assumes a connection to a client.
 /// For example, if a tool answers `InputRequired` to a client with protocol version 2025-11-25 or

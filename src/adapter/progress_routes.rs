@@ -12,8 +12,8 @@ use rmcp::model::{NumberOrString, ProgressNotificationParam, ProgressToken};
 
 use crate::message::Progress;
 
-/// The pending requests on a connection whose callers want progress. Maps the progress token of
-/// each request to the receiver of its progress notifications.
+/// The receivers of progress notifications, by the progress tokens of the pending requests on one
+/// connection.
 #[derive(Default)]
 pub(super) struct Routes(Mutex<HashMap<ProgressToken, Progress>>);
 

@@ -107,8 +107,8 @@ impl Memory {
     }
 }
 
-/// Returns the index of the remembered page that a list request with this cursor asks for. Returns
-/// 0 if there is no cursor, and `None` if no remembered page has this cursor as its `nextCursor`.
+/// Returns the index of the page that begins at `cursor`. Returns 0 if there is no cursor, and
+/// `None` if no page has this cursor as its `nextCursor`.
 fn after(pages: &[Reply], cursor: Option<&str>) -> Option<usize> {
     let Some(cursor) = cursor else { return Some(0) };
     let is_before = |page: &Reply| page.page().is_some_and(|(_, next)| next == Some(cursor));

@@ -132,8 +132,7 @@ pub(crate) fn credentials(value: &str) -> Option<&str> {
     value.trim().split_once(' ').map(|(_, credentials)| credentials.trim())
 }
 
-/// Adds a secret in all its encodings to `texts`, the set of texts that are redacted. Ignores the
-/// secret if it is too short.
+/// Adds a secret in all its encodings to `texts`. Ignores secrets that are too short.
 fn add(secret: &str, texts: &mut BTreeSet<String>) {
     if secret.chars().nth(MIN_CHARACTERS - 1).is_none() {
         return;

@@ -46,7 +46,7 @@ pub trait Decode: ServiceRole {
     fn max_request() -> usize;
 
     /// Decodes a tool call or a tool result. Returns `None` for any other message and for a
-    /// malformed message. Such a message is then decoded by rmcp's decoder.
+    /// malformed message, which rmcp's decoder must then decode.
     ///
     /// If a tool result contains too many elicitation requests, returns a JSON-RPC error instead of
     /// the result. The error message names `peer`.
@@ -68,8 +68,7 @@ struct Envelope<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// The fields of a tool result. A result with any other field is not a tool result, and is decoded
-/// by rmcp's decoder instead.
+/// The fields of a tool result. A result with any other field is decoded by rmcp's decoder instead.
 #[cfg(feature = "remote")]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

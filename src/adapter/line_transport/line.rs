@@ -38,8 +38,8 @@ pub(super) enum Excess {
     Values,
 }
 
-/// The kind of an oversized message, which determines the error that the peer or the caller
-/// receives.
+/// The kind of an oversized message. A request is answered with an error, a response is replaced by
+/// an error, and any other message is dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Request(RequestId),
@@ -109,8 +109,8 @@ impl Line {
 
     /// Determines the kind of an oversized message from its first and last bytes.
     ///
-    /// All known MCP libraries write the `id` of a message near its beginning or its end. A peer
-    /// that writes a wrong `id` affects only its own requests, or requests that it has received.
+    /// All known MCP libraries write the `id` near the beginning or the end of a message. A peer
+    /// that writes a wrong `id` only affects requests between itself and this process.
     pub(super) fn subject(&self) -> Subject {
         let head = String::from_utf8_lossy(&self.bytes);
         let tail = String::from_utf8_lossy(&self.tail);

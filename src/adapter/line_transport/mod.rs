@@ -236,9 +236,8 @@ impl<Role: ServiceRole, R, W: AsyncWrite> fmt::Debug for LineTransport<Role, R, 
 
 /// Checks whether a message of an HTTP event stream contains too many JSON values.
 ///
-/// Returns `None` if the message can be used. If the message is a response with too many values,
-/// returns an error response that replaces it. If any other message has too many values, returns
-/// `Some(None)`, which means that the message must be dropped.
+/// Returns `None` if the message can be used. Otherwise, returns an error response that replaces
+/// the message if it is a response, and `Some(None)` if the message must be dropped.
 #[cfg(feature = "http")]
 pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     let mut values = ValueCount::default();
@@ -257,8 +256,8 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     Some(serde_json::to_string(&error).ok())
 }
 
-/// Returns the JSON-RPC error that replaces an oversized response. `peer` is the name of the peer
-/// that sent the response, and `excess` is the limit that it exceeds.
+/// Returns the JSON-RPC error that replaces an oversized response of `peer`. `excess` is the limit
+/// that the response exceeds.
 fn refused_answer(peer: &str, excess: Excess) -> ErrorData {
     ErrorData::internal_error(format!("{peer} sent an answer {excess}"), None)
 }

@@ -56,15 +56,16 @@ pub(super) struct LogRoute {
 // === impl Levels ===
 
 impl Levels {
-    /// Returns the lowest log level of all clients, as if `client` had already set its level to
-    /// `level`. If `client` is `None`, `level` is the level that program code sets.
+    /// Returns the log level that the server needs when a client sets its level to `level`: the
+    /// lowest level of all clients. `client` is `None` if program code sets the level.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
         let mut wanted = self.wanted().clone();
         wanted.set(client, level);
         wanted.lowest().unwrap_or(level)
     }
 
-    /// Stores the log level of a client, or the level of program code if `client` is `None`.
+    /// Stores the log level that a client has set. `client` is `None` if program code has set the
+    /// level.
     pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
         self.wanted().set(client, level);
     }
@@ -113,7 +114,7 @@ impl Wanted {
 
 impl LogRoutes {
     /// Registers a request that is about to be sent. `logs` receives the server's log messages for
-    /// the request's client. It is `None` if there is no client that receives log messages.
+    /// the client of the request. It is `None` if this client receives no log messages.
     pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
         let logs = logs.map(|logs| (logs.clone(), about.clone()));
         let mut open = self.requests();

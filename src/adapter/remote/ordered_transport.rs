@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{exit_reason::ExitReason, tokens::Tokens};
 
-/// The maximum length in bytes of the URI in a notification of an updated resource. Notifications
-/// with longer URIs are dropped, because rmcp would look up every such URI in its cache.
+/// The maximum length in bytes of the URI in a `notifications/resources/updated` message. Longer
+/// URIs are dropped, because no client can have subscribed to them.
 const MAX_QUEUED_URI: usize = 8 << 10;
 
 /// A transport that delivers messages and progress notifications in order, and that reports a lost
@@ -28,7 +28,7 @@ const MAX_QUEUED_URI: usize = 8 << 10;
 pub(super) struct OrderedTransport<T> {
     transport: T,
     /// A channel that closes when the previous outgoing message was queued. The next message waits
-    /// until then, so that messages are sent in order. `None` before the first message.
+    /// for this, so that messages are sent in order. `None` before the first message.
     before: Option<oneshot::Receiver<()>>,
     gone: CancellationToken,
     /// Notified when the server has rejected a message with an error that contains no request id.

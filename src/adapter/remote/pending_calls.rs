@@ -161,7 +161,7 @@ impl Default for Calls {
 
 impl Registering<'_> {
     /// Registers the call under its ID, after the call was sent. Questions about the call are
-    /// relayed to `client`. It is `None` if the caller cannot answer questions during a call.
+    /// relayed to `client`. They are rejected if `client` is `None`.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
         self.calls.by_id().insert(id.clone(), call);

@@ -113,8 +113,8 @@ impl About {
     }
 }
 
-/// Returns the kind of [`BackendError`](crate::message::BackendError) that a caller receives if its
-/// request could not be sent because of `error`.
+/// Returns the kind of error that a caller receives if its request could not be sent because of
+/// `error`.
 pub(super) fn unsent(error: &(dyn Error + 'static)) -> BackendErrorKind {
     let kinds = causes(error).filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
     for kind in kinds {
@@ -165,8 +165,8 @@ fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'stati
     None
 }
 
-/// Returns `true` if the error's message is not worth logging, because it only names an error type
-/// or a step. The message of the error's source contains the details.
+/// Returns `true` if the error's message contains no details, for example because it only names the
+/// type of the error. The message of the error's source contains the details.
 fn says_nothing(error: &(dyn Error + 'static)) -> bool {
     #[cfg(feature = "http")]
     if super::http_error::is_wrapper(error) {

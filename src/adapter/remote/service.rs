@@ -186,8 +186,8 @@ impl RemoteService {
         self.0.remote.subscribe_again.notify_one();
     }
 
-    /// Returns a handle that can close the connection. The handle can also be used after all clones
-    /// of this service were dropped, to wait until the connection is closed.
+    /// Returns a handle that can close the connection. After all clones of this service were
+    /// dropped, the handle can still be used to wait until the connection is closed.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn ending(&self) -> Ending {
         Ending { remote: self.0.remote.clone(), stop: self.0.stop.clone() }
@@ -314,8 +314,8 @@ impl RemoteBuilder {
         self.transport_with(open, None)
     }
 
-    /// Creates a service like [`transport`](Self::transport). If `callers` is set, each caller's
-    /// requests are sent over the caller's own connection from this pool.
+    /// Creates a service like [`transport`](Self::transport). If `callers` is set, the requests of
+    /// each caller are sent over a separate connection from this pool.
     pub(super) fn transport_with<F, C, T, E, A, O>(
         self,
         open: F,

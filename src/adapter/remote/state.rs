@@ -25,8 +25,8 @@ use crate::{
 /// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The maximum length in bytes of the URI of an updated resource for which subscribed parents are
-/// looked up. For example, `file:///a` is a parent of `file:///a/b`.
+/// The maximum length in bytes of an updated resource's URI for which subscriptions to its parents
+/// are considered. For example, `file:///a` is a parent of `file:///a/b`.
 const MAX_UPDATED_URI: usize = 2 << 10;
 /// The maximum number of separators (`/`, `?` and `#`) at which the URI of an updated resource is
 /// cut to find its parents. If the URI has more separators, only the last ones are used.
@@ -61,7 +61,6 @@ pub(super) struct Remote {
     /// Notified when all subscriptions must be sent again to a server with protocol version
     /// 2025-11-25 or older.
     pub(super) subscribe_again: Notify,
-    /// The minimum levels of the server's log messages that clients have set.
     pub(super) levels: Levels,
     /// Notified when abandoned subscriptions must be ended at a server with protocol version
     /// 2025-11-25 or older.
@@ -95,9 +94,9 @@ pub(super) struct Unsubscribing<'r> {
     uri: Option<Arc<str>>,
 }
 
-/// The epochs (change counters) of the server's lists of tools, prompts and resources. They
-/// increase at a limited rate. Otherwise, a server that continuously reports changes would delay
-/// the calls of other servers.
+/// The change counters of the server's lists of tools, prompts and resources. Their rate is
+/// limited, so that a server that continuously reports changes does not delay the calls of other
+/// servers.
 pub(super) struct Lists {
     pub(super) tools: PacedEpoch,
     pub(super) prompts: PacedEpoch,
@@ -136,9 +135,9 @@ pub(super) struct Connection {
     /// connection.
     pub(super) gone: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
-    /// The pending calls, to whose clients the server's questions are relayed. `None` if the server
-    /// may not ask questions, or if it returns them in a result (protocol version 2026-07-28 or
-    /// later).
+    /// The pending calls. Questions that the server asks during a call are relayed to the client of
+    /// the call. `None` if the server may not ask questions, or if it returns them in its results
+    /// (protocol version 2026-07-28 or later).
     pub(super) calls: Option<Arc<Calls>>,
     /// `true` if the server may ask the callers' users for input. If `false`, results that contain
     /// questions are rejected.

@@ -208,9 +208,8 @@ fn is_misunderstanding(error: &ClientInitializeError) -> bool {
     !matches!(error, TransportError { .. } | LegacyFallbackFailed { .. } | Cancelled)
 }
 
-/// Serves calls over an established connection until the connection is lost or `stop` is cancelled.
-/// Returns the time at which calls could first use the connection, or `None` if it was lost
-/// earlier.
+/// Serves calls over a connection until the connection is lost or `stop` is cancelled. Returns the
+/// time from which calls could use the connection, or `None` if it was lost earlier.
 async fn stay_connected(
     remote: &Arc<Remote>,
     made: NewConnection,

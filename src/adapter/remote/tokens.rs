@@ -25,7 +25,7 @@ pub(super) struct Tokens {
 
 impl Tokens {
     /// Forwards a progress notification to the pending request with the same progress token, and
-    /// sets `told` to `None`.
+    /// removes it from the argument.
     pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
         if told.is_some() {
             let routes = self.routes.lock().await;

@@ -23,8 +23,8 @@ pub(super) struct Listed<I> {
     /// The cache lifetime (`ttlMs`) of the whole list: the shortest lifetime of all pages. `None`
     /// if a page has no lifetime, which means that the list must not be cached.
     pub(super) ttl_ms: Option<u64>,
-    /// The cache scope (`cacheScope`) of the whole list: the narrowest scope of all pages. `None`
-    /// if no page is private and at least one page has no scope.
+    /// The cache scope (`cacheScope`) of the whole list: private if a page is private, and public
+    /// if all pages are public. Otherwise `None`.
     pub(super) cache_scope: Option<CacheScope>,
 }
 
@@ -89,15 +89,15 @@ fn failure(error: &BoxError) -> ListError {
     ListError::Service(error_chain(&**error))
 }
 
-/// Returns the shorter of two cache lifetimes. `None` means that a list must not be cached, so the
-/// result is `None` if either lifetime is `None`.
+/// Returns the shorter of two cache lifetimes. Returns `None`, which means that the list must not
+/// be cached, if one of them is `None`.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     // `None` means that the list must not be cached.
     Some(a?.min(b?))
 }
 
-/// Returns the narrower of two cache scopes. Private is narrower than no scope, and no scope is
-/// narrower than public.
+/// Returns the narrower of two cache scopes: private if one of them is private, and public if both
+/// are public. Otherwise returns `None`.
 pub(super) fn narrowest(a: Option<CacheScope>, b: Option<CacheScope>) -> Option<CacheScope> {
     match (a, b) {
         (Some(CacheScope::Public), Some(CacheScope::Public)) => Some(CacheScope::Public),

@@ -49,9 +49,9 @@ pub(super) trait CachedItem: Item {
 /// A cache for items of one kind, such as tools. It contains the last known items of each backend.
 pub(super) struct ListCache<I> {
     state: Mutex<State<I>>,
-    /// The time at which a request for an unknown name last caused a listing of all backends. The
-    /// lock is held during the listing, so that concurrent requests wait for it instead of starting
-    /// another one.
+    /// The time of the last listing of all backends that a request for an unknown name has caused.
+    /// The lock is held during the listing, so that concurrent requests wait for it instead of
+    /// starting another one.
     pub(super) looked: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -101,8 +101,8 @@ enum Difference {
     Content,
 }
 
-/// Describes when a list was requested from a backend. The `epoch` is a counter that increases with
-/// each reported change of a list of this kind.
+/// The time at which a list was requested from a backend, measured by the epoch (change counter) of
+/// this kind of list instead of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
@@ -195,9 +195,9 @@ impl<I: Item> ListCache<I> {
         Self { state: Mutex::new(state), looked: tokio::sync::Mutex::default() }
     }
 
-    /// Decides how a list request obtains the items of a backend: by asking the backend, from its
-    /// last known items, or not at all because it has none. `offered` states whether the backend's
-    /// description declares items of this kind. It is `None` if the description is unknown.
+    /// Decides whether a list request asks a backend for its items, uses its last known items, or
+    /// skips the backend. `offered` is `true` if the backend's description declares items of this
+    /// kind, and `None` if the description is unknown.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -251,10 +251,9 @@ impl<I: Item> ListCache<I> {
         self.state().slots[place].asked = false;
     }
 
-    /// Returns `true` if the background task must request the backend's list again. This is the
-    /// case if the backend is still late, and its last known items were used after a change that
-    /// was reported later than `when`. Otherwise, returns `false` and records that the task has
-    /// ended.
+    /// Returns `true` if the background task must request the backend's list again: the backend is
+    /// still late, and clients have received its last known items after a change that was reported
+    /// later than `when`. Otherwise, returns `false` and records that the task has ended.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = self.state();
         let slot = &mut state.slots[place];
@@ -426,8 +425,8 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Returns `true` if the response to a later list request than `when` is already stored. The
-    /// response to the request at `when` must then be ignored.
+    /// Returns `true` if the backend has already answered a list request that was sent later than
+    /// `when`.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }

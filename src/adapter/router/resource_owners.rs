@@ -25,9 +25,9 @@ const MAX_OWNED_URI: usize = 2_048;
 /// backend that returns many URIs could evict those of other backends.
 pub(super) struct ResourceOwners(Box<[Mutex<Uris>]>);
 
-/// The most recent resource URIs that a backend has returned. They are stored in two generations,
-/// so that old URIs can be removed cheaply: when the recent generation has reached half of a limit,
-/// it replaces the earlier generation.
+/// The most recent resource URIs that a backend has returned, in two generations. When the recent
+/// generation reaches half of a limit, it replaces the earlier generation. In this way, old URIs
+/// are removed cheaply.
 #[derive(Default)]
 struct Uris {
     recent: Generation,

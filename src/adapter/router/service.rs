@@ -31,8 +31,8 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The item or method that a request is about. It determines how the backend's reply is translated
-/// for the client. Items have the names that the client uses.
+/// The item or method of a client's request, with the name that the client uses. It determines how
+/// the backend's reply is translated for the client.
 enum Wanted {
     Tool(Cow<'static, str>),
     Prompt(String),
@@ -103,8 +103,8 @@ impl Service<Request> for Router {
 }
 
 /// Returns a function that checks whether a backend declares the capability for a request, such as
-/// `logging` for a request to set the log level. Returns `None` for requests that do not depend on
-/// a capability in this way, such as a tool call.
+/// `logging` for a request to set the log level. Returns `None` for other requests, such as tool
+/// calls.
 fn unshared(message: &ClientRequest) -> Option<fn(&ServerCapabilities) -> bool> {
     match message {
         ClientRequest::ListSkillsRequest(_)

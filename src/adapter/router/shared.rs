@@ -96,8 +96,8 @@ struct Awaited<'s, I: CachedItem> {
     asking: FuturesUnordered<Fetch<I>>,
 }
 
-/// A guard that a background task holds while it waits for the list of a slow backend. When the
-/// guard is dropped, the end of the task is recorded, even if the runtime has aborted the task.
+/// A guard that a background task holds while it waits for the list of a slow backend. Dropping the
+/// guard records the end of the task, even if the task was aborted.
 struct BackgroundRefresh<I: CachedItem> {
     shared: Weak<Shared>,
     place: usize,
@@ -496,8 +496,8 @@ impl<I: CachedItem> Drop for Awaited<'_, I> {
 // === impl BackgroundRefresh ===
 
 impl<I: CachedItem> BackgroundRefresh<I> {
-    /// Disarms the guard. Called when the end of the task was already recorded. The guard must not
-    /// record it again, because a newer task may have been started since then.
+    /// Disarms the guard, because the end of the task was already recorded. A newer task may be
+    /// running since then.
     fn end(mut self) {
         self.ended = true;
     }

@@ -62,7 +62,7 @@ enum Opened {
     /// The client has sent `initialize`. The contained [`Watch`] records the changes until a task
     /// begins to notify the client.
     Initialized(Box<Watch>),
-    /// A task has taken the recorded changes and notifies the client of changes.
+    /// A task notifies the client of the recorded changes and of all later changes.
     Told,
 }
 
@@ -152,7 +152,8 @@ impl Connection {
     /// it.
     ///
     /// The number of pending streams is limited, because a stream whose request is cancelled never
-    /// starts. Beyond the limit, changes between the request of a stream and its start are lost.
+    /// starts. For streams beyond the limit, changes are only recorded after the stream has
+    /// started.
     pub(super) fn ask(&self, changing: &Changing) {
         let mut asked = self.asked();
         if asked.len() < MOST_ASKED {

@@ -24,7 +24,7 @@ where
     /// questions to the client while the client's request is still pending, and calls the service
     /// again with the client's answers.
     ///
-    /// The future is boxed to keep it small. See [`answer`](Self::answer) for the reason.
+    /// The future is boxed to keep the task of every request small.
     pub(super) fn answer_asking<'a>(
         &'a self,
         method: &'a str,
@@ -80,8 +80,7 @@ impl From<serde_json::Error> for Unanswered {
 }
 
 /// Adds the client's answers to a request, which is then sent to the service again. `state` is the
-/// request state that the service has returned together with its questions, or `None` if it has
-/// returned none.
+/// request state that the service has returned with its questions, if any.
 fn answer(request: &mut Request, answers: InputResponses, state: Option<String>) {
     let (responses, request_state) = match request.message_mut() {
         ClientRequest::CallToolRequest(call) => {

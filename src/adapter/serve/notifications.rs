@@ -47,8 +47,8 @@ struct Older<'a> {
 /// A `subscriptions/listen` stream to a client, and the resources whose updates it sends.
 struct Stream {
     sink: SubscriptionSink,
-    /// The resources whose updates the stream sends. These are the requested resources, without
-    /// those whose subscription the service has rejected.
+    /// The resources whose updates the stream sends: the resources that the client has requested,
+    /// except those for which the service has rejected the subscription.
     uris: Uris,
 }
 

@@ -14,8 +14,7 @@ use rmcp::{
 };
 
 /// The methods of a wrapped handler that the server calls directly, without passing through the
-/// layers. These are the methods of [`ServerHandler`] that answer no request, and those that answer
-/// the requests listed in [`Opening`](super::service::Opening).
+/// layers around the handler, such as `initialize`, `listen` and `on_progress`.
 ///
 /// Unlike `ServerHandler` itself, this trait can be used as a trait object.
 pub(super) trait Passthrough: Send + Sync {

@@ -68,7 +68,7 @@ pub(super) struct Shared<S> {
     service: Mutex<S>,
     pub(super) aside: Arc<dyn Passthrough>,
     pub(super) opening: Opening,
-    /// Whether the service has declared or created tasks.
+    /// `true` if the service has declared or created tasks.
     pub(super) has_tasks: AtomicBool,
     pub(super) tools: ListedTools,
     #[cfg(feature = "http")]
@@ -351,8 +351,8 @@ where
     }
 }
 
-/// Returns the key under which the limits count a caller. All callers without a name share one key.
-/// It differs from the key of a caller whose name is empty.
+/// Returns the key under which the limits count a caller. All callers without a name share one key,
+/// which no caller with a name has.
 pub(crate) fn account(caller: Option<String>) -> Arc<str> {
     caller.map_or_else(|| "unnamed".into(), |name| format!("caller {name}").into())
 }

@@ -43,10 +43,10 @@ type Unsubscribe = Box<dyn Fn(Arc<str>) -> BoxFuture<'static, Result<(), ErrorDa
 
 /// Tracks the resources to which at least one client of a server is subscribed.
 ///
-/// For each client that subscribes to a resource, the service receives a subscribe request, so that
-/// a layer can reject individual clients. However, some services end the subscriptions of all
-/// clients at the first unsubscribe request. Therefore, the service receives unsubscribe requests
-/// only after the last client has unsubscribed, and as many as it has accepted subscribe requests.
+/// The service receives the subscribe request of each client, so that a layer can reject individual
+/// clients. Some services end the subscriptions of all clients at the first unsubscribe request.
+/// Therefore, the service receives unsubscribe requests only after the last client has
+/// unsubscribed: one for each subscribe request that it has accepted.
 pub(super) struct Subscriptions {
     held: Mutex<HashMap<Arc<str>, Held>>,
     shares: Mutex<Shares>,

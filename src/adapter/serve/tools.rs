@@ -28,10 +28,12 @@ const MAX_REMEMBERED_NAME: usize = 1 << 10;
 /// The maximum total size in bytes, as JSON, of the remembered tools with header annotations. A
 /// tool that would exceed the limit is not remembered.
 const MAX_ANNOTATED: usize = 16 << 20;
-/// The minimum time between two listings in one [`View`] that are caused by calls of unknown tools.
+/// The minimum time between two listings that calls of unknown tools with the same credentials
+/// cause.
 #[cfg(feature = "http")]
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// The maximum number of separate [`View`]s. If all are in use, further clients share one view.
+/// The maximum number of [`View`]s, one for each value of the `Authorization` header. Further
+/// clients share one view.
 #[cfg(feature = "http")]
 const MOST_VIEWS: usize = 100;
 /// The key in an argument's schema that names the header in which clients repeat the argument
@@ -40,20 +42,19 @@ pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
 /// The tools that clients have listed. rmcp looks them up to check the headers of tool calls.
 ///
-/// rmcp's lookup is synchronous, so it finds only tools that were listed earlier. With the feature
-/// `http`, the server therefore lists the tools itself when a client calls an unknown tool, at most
-/// once a second. Then it checks the call; see `ServeService::check_headers`. There is one
-/// exception: after the tools have changed, a call of a tool that had no header annotations before
-/// does not wait for the listing.
+/// rmcp finds only tools that were listed earlier, because its lookup is synchronous. With the
+/// feature `http`, the server therefore lists the tools itself when a client calls an unknown tool,
+/// at most once a second, and then checks the call. After the tools have changed, calls of tools
+/// that had no header annotations before do not wait for the listing.
 ///
 /// rmcp only uses the header annotations in a tool's schema. For tools without annotations, which
 /// are most tools, only the name is stored.
 ///
-/// A later listing replaces remembered tools of the same name, but does not remove other tools:
-/// several clients list tools at the same time, each may see different tools, and the next page may
-/// arrive late. A tool that no longer exists may be remembered, because its calls are rejected
-/// anyway. However, an outdated schema would cause valid calls to be rejected. Therefore, all tools
-/// are forgotten when the service reports that its tools have changed.
+/// A later listing replaces tools of the same name, but does not remove other tools, because
+/// clients may see different tools and list them concurrently. A tool that no longer exists may be
+/// remembered, because its calls are rejected anyway. However, an outdated schema would cause valid
+/// calls to be rejected. Therefore, all tools are forgotten when the service reports that its tools
+/// have changed.
 ///
 /// Calls of a tool that no client has listed are not checked: a layer may hide or rename the tool,
 /// and an error about a missing header would reveal it. Calls of tools that are too large to be

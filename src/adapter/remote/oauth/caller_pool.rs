@@ -314,8 +314,8 @@ impl Caller {
         source
     }
 
-    /// Returns the caller's connection, and opens it if necessary. From now on, messages that do
-    /// not belong to a request are sent with tokens of `source`.
+    /// Returns the caller's connection, and opens it if necessary. Messages on the connection that
+    /// do not belong to a request then use tokens of `source`.
     fn connection(&self, source: &Arc<TokenSource>, connect: &Connect) -> RemoteService {
         let mut state = self.state();
         if let Some((connection, bearer)) = &state.connection {
