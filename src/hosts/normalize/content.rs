@@ -52,8 +52,8 @@ pub(super) fn besides(structured: &Value, result: &CallToolResult) -> String {
     texts(blocks_besides(structured, result).map(piece))
 }
 
-/// Returns the content blocks of a tool result that do not repeat its structured content. If a
-/// composite's branch has no such block, the label block of the branch is omitted, too.
+/// Returns the content blocks of a tool result that do not repeat its structured content. Also
+/// omits the label of a composite's branch if no other block of the branch is left.
 fn blocks_besides<'r>(
     structured: &Value,
     result: &'r CallToolResult,

@@ -42,7 +42,7 @@ pub struct GuardBudgets(Arc<Shared>);
 
 struct Shared {
     guard: Arc<dyn BudgetGuard>,
-    /// The debt: the amount that calls have used in addition to their reservations, and that is not
+    /// The debt: the amount that calls have used in excess of their reservations, and that is not
     /// yet reserved in the guard.
     owed: Arc<AtomicU64>,
     /// The most recent payment of the debt, which may be complete or still pending. `None` if no
@@ -69,8 +69,8 @@ struct Debt<'o> {
     amount: u64,
 }
 
-/// The pending releases of reserved amounts, while they are completed. Dropping this value stores
-/// the unfinished releases again, so that a later call completes them.
+/// The pending releases of reserved amounts while a call completes them. Dropping this value stores
+/// the unfinished releases again for a later call.
 struct Settlement<'s> {
     shared: &'s Shared,
     futures: Vec<BoxFuture<'static, ()>>,

@@ -13,10 +13,11 @@ const THOUGHT: &str = "</think>";
 /// Maximum number of spaces before a marker at the beginning of a line. With more spaces, the line
 /// is a code block in Markdown.
 const INDENT: usize = 3;
-/// Maximum number of times that the search for blocks of calls returns to an earlier position to
-/// parse the text in a different way.
+/// Maximum number of times that the search for calls returns to an earlier position in the text to
+/// parse it in a different way.
 ///
-/// The maximum bounds the run time: the search may scan the rest of the text after each return.
+/// The limit bounds the run time, because the search may scan the rest of the text after each
+/// return.
 const RETRIES: usize = 128;
 
 /// The markers that enclose a block of tool calls in the text of a model.
@@ -131,10 +132,10 @@ impl Markers {
     /// is not valid JSON, it is unclear where strings begin and end. Then the block ends at the
     /// first end marker.
     ///
-    /// If the first end marker belongs to a string, the block ends too early. The rest of the
-    /// string is then searched for calls. It cannot contain a call, because the quotes of a JSON
-    /// call would be escaped in a string. Calls in Python syntax need no quotes, so only blocks
-    /// that must be JSON end at the first end marker.
+    /// If the first end marker belongs to a string, the block ends too early, and the rest of the
+    /// string is searched for calls. It cannot contain a JSON call, because the quotes of the call
+    /// would be escaped. Calls in Python syntax need no quotes, so only blocks that must be JSON
+    /// end at the first end marker.
     fn end_of(&self, body: &str, retries: &mut usize) -> Option<usize> {
         let end = self.end_outside_texts(body);
         let is_good = |end| serde_json::from_str::<IgnoredAny>(&body[..end]).is_ok();
