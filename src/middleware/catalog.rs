@@ -72,8 +72,8 @@ use crate::{
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age at which a catalog is refreshed, even if no change of the tools was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// The time after a failed listing before the catalog lists the tools again. The same time applies
-/// if a list does not contain the tool that a request names, unless the tools have changed since.
+/// The time after a failed listing before the tools are listed again. Also the minimum age of a
+/// list before a request for a tool that it does not contain causes a new listing.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The maximum number of catalogs that a layer stores if it has a separate catalog for each caller.
 /// When the number is exceeded, the layer drops the catalog that was not used for the longest time.
@@ -101,8 +101,8 @@ pub struct Known<D> {
     derived: D,
     epoch: u64,
     since: Instant,
-    /// A guard that counts the size of `tools` in the total size of the layer's catalogs, as long
-    /// as this value exists.
+    /// Counts the size of `tools` toward the total size of the layer's catalogs until it is
+    /// dropped.
     _held: Held,
 }
 
@@ -188,9 +188,8 @@ enum AtHand<D> {
     Unknown,
 }
 
-/// The request context in which a catalog lists the tools. `None` stands for an empty context,
-/// which is used for a list that callers share. Otherwise, this is the context of the request for
-/// which the tools are listed.
+/// The request context in which a catalog lists the tools. `None` is an empty context, for a list
+/// that callers share.
 #[derive(Debug, Default)]
 pub(crate) struct ListingContext(Option<Box<Context>>);
 
@@ -206,15 +205,15 @@ pub(crate) struct CatalogSettings {
     pub(crate) vary_by: Option<ContextKey>,
 }
 
-/// A lookup of tools for one request. Contains the catalog that the request uses, and the context
-/// in which the catalog lists the tools if it must.
+/// A lookup of tools for one request: the catalog to use, and the context in which the catalog
+/// lists the tools if necessary.
 pub(crate) struct Lookup<D> {
     catalog: Catalog<D>,
     context: ListingContext,
 }
 
-/// The catalogs of a layer: a catalog that callers share and, if tools vary by caller, one catalog
-/// for each key.
+/// The catalogs of a layer: one catalog that callers share and, if tools vary by caller, one
+/// catalog for each key that `vary_by` returns.
 pub(crate) struct Catalogs<D> {
     common: Catalog<D>,
     varied: Option<Arc<Varied<D>>>,
@@ -687,8 +686,7 @@ impl<D> Lookup<D> {
 
 impl<D> Lookup<D> {
     /// Discards the cached tools if `differs` returns `true` for them. The cache layer calls this
-    /// method when it forwards a current list of tools to a client, because the cached tools may
-    /// differ from that list.
+    /// method when it forwards a current list of tools to a client.
     #[cfg(feature = "cache")]
     pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
         let mut state = self.catalog.0.state();

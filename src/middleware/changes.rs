@@ -66,11 +66,11 @@ pub struct Bumps(watch::Receiver<u64>);
 #[derive(Clone, Default)]
 pub struct Changes {
     kinds: Arc<Kinds>,
-    /// Translates the URI of a resource, as reported to this clone, to the URIs that are sent to
-    /// the receivers of the channel. `None` if the reported URI is sent unchanged.
+    /// Translates the URIs of updated resources that are reported to this clone, before they are
+    /// sent to receivers. `None` if the URIs are sent unchanged.
     renamed_for_reporters: Option<Arc<Renamed>>,
-    /// Translates a URI that was sent through the channel to the URIs that the receivers of this
-    /// clone receive. `None` if they receive the URI unchanged.
+    /// Translates the URIs of updated resources for the receivers that this clone creates. `None`
+    /// if they receive the URIs unchanged.
     renamed_for_listeners: Option<Arc<Renamed>>,
 }
 

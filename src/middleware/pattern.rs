@@ -58,7 +58,7 @@ pub struct Patterns(Arc<Compiled>);
 
 #[derive(Default)]
 struct Compiled {
-    /// All patterns, as the operator has written them and in the same order.
+    /// All patterns as they were written, in their original order.
     written: Vec<String>,
     exact: HashSet<String>,
     /// A matcher for all patterns that are globs or regular expressions. It contains one regular
@@ -151,8 +151,8 @@ impl Patterns {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Compiles a list of patterns. Rejects invalid patterns, and also patterns that are contained
-    /// in the other list, `others`, because they would be both allowed and denied.
+    /// Compiles a list of patterns. Rejects patterns that are invalid, and patterns that are also
+    /// in the list `others`, because they would be both allowed and denied.
     fn beside<P: Into<String>>(
         others: &Self,
         patterns: impl IntoIterator<Item = P>,
@@ -201,8 +201,8 @@ impl Patterns {
         self.0.written.iter().map(String::as_str)
     }
 
-    /// Returns `true` if a pattern may match a string in `set`. This includes the case that the
-    /// `budget` is exhausted before the result is certain.
+    /// Returns `true` if a pattern may match a string in `set`. Also returns `true` if the `budget`
+    /// is exhausted before the result is certain.
     fn may_match(&self, set: &TextSet, budget: &mut Budget) -> bool {
         let mut decide = || {
             for exact in &self.0.exact {
@@ -347,8 +347,8 @@ impl Selection {
             && !self.may_deny(names, budget)
     }
 
-    /// Returns `true` if at least one string in the set `names` may be denied. This includes the
-    /// case that the `budget` is exhausted before the result is certain.
+    /// Returns `true` if at least one string in the set `names` may be denied. Also returns `true`
+    /// if the `budget` is exhausted before the result is certain.
     pub(crate) fn may_deny(&self, names: &TextSet, budget: &mut Budget) -> bool {
         self.deny.may_match(names, budget)
     }

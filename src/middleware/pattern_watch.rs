@@ -32,9 +32,8 @@ pub(crate) trait WatchedNames {
 /// until one complete list was seen.
 ///
 /// The first page of a list is always watched. A later page is watched if the page before it was
-/// watched. It does not matter which client requests a page, so that clients that list concurrently
-/// complete each other's lists. When the watch is over, all stored names are dropped, and each
-/// further page costs only a check of a flag.
+/// watched, even if another client requests it. When the watch is over, all stored names are
+/// dropped, and each further page costs only the check of a flag.
 #[derive(Debug)]
 pub(crate) struct PatternWatch<S> {
     is_over: AtomicBool,
@@ -45,11 +44,11 @@ pub(crate) struct PatternWatch<S> {
 /// [`PatternWatch::see`].
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// Whether an earlier page of the list contained any items. `false` for the first page.
+    /// `true` if an earlier page of the list contained any items.
     goes_on: bool,
 }
 
-/// The result of a watch that has seen a complete list in which some patterns match no name.
+/// The result of a watch in which some patterns matched no name of a complete list.
 #[derive(Debug)]
 pub(crate) struct Missed<S> {
     /// The patterns. Each of them is marked as matched or not matched.

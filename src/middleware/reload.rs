@@ -55,8 +55,8 @@ pub struct Reload<S> {
     /// A handle for the inner service. It keeps the sender of `latest` alive after all other
     /// handles are dropped.
     reloader: Reloader<S>,
-    /// A future that completes when the inner service is replaced. While a task waits until the old
-    /// service is ready, this future wakes the task after a replacement.
+    /// A future that completes when the inner service is replaced. It wakes a task that waits until
+    /// the old service is ready.
     replaced: Option<BoxFuture<'static, ()>>,
 }
 

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Computes when a source of changes may send its next announcement, to limit how often it sends
-/// one. The pause between two announcements doubles each time, up to a maximum.
+/// Limits how often a source of changes sends announcements. The pause between two announcements
+/// doubles each time, up to a maximum.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
     /// The maximum pause.
     longest: Duration,
-    /// The duration after which the pauses are reset. If the last announcement is older, the next
-    /// one is sent immediately, and the pause after it is `first` again.
+    /// If the last announcement is older than this, the next one is sent immediately, and the pause
+    /// after it is `first` again.
     quiet: Duration,
     /// The time of the last announcement. It is in the future if the announcement is scheduled, but
     /// not sent yet. `None` before the first announcement.
@@ -29,9 +29,9 @@ impl Pace {
         Self { first, longest, quiet, last: None, pause: Duration::ZERO }
     }
 
-    /// Schedules an announcement, and returns the delay after which the caller must send it.
-    /// Returns `None` if an announcement is already scheduled, because that announcement also
-    /// covers the new change.
+    /// Schedules an announcement of a change, and returns the delay after which the caller must
+    /// send it. Returns `None` if an announcement is already scheduled, which also covers this
+    /// change.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         let at = match self.last {
             Some(last) if last > now => return None,

@@ -48,7 +48,7 @@ struct Inboxes {
     by_id: BTreeMap<u64, Arc<Inbox>>,
 }
 
-/// The queue of a receiver, with its settings. The settings select resources, and translate their
+/// The queue of a receiver, together with the functions that select resources and translate their
 /// URIs for the receiver.
 struct Inbox {
     rename: Option<Arc<Renamed>>,

@@ -378,8 +378,8 @@ where
     }
 
     /// Applies the rule to a request, with the cached tools, and forwards the request. `known` is
-    /// `None` if the tools could not be listed. `begun` is the time at which the call started. If
-    /// more than a millisecond has passed since then, the future yields once.
+    /// `None` if the tools could not be listed. If more than a millisecond has passed since
+    /// `begun`, the future yields once before it forwards the request.
     #[inline]
     fn informed(
         &mut self,

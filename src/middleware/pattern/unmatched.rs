@@ -33,9 +33,9 @@ impl Unmatched {
         Self { setting, patterns, matched }
     }
 
-    /// Logs a warning for each pattern that has not matched a listed item. The warning contains
-    /// `kind`, the kind of the items, and suggests the most similar of `names`. It also contains
-    /// `of`, a description of the server whose items are listed, if there is one.
+    /// Logs a warning for each pattern that has not matched a listed item, and suggests the most
+    /// similar of `names`. `kind` is the kind of the items, such as `tool`. `of` describes the
+    /// server that lists the items, if there is a description.
     fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
         let setting = self.setting;
         let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
@@ -66,9 +66,9 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Logs a warning for each pattern that matches no item in the list. The warning contains
-    /// `kind`, the kind of the items. It also contains `of`, a description of the server whose
-    /// items are listed, if there is one.
+    /// Logs a warning for each pattern that matches no item in the list. `kind` is the kind of the
+    /// items, such as `tool`. `of` describes the server that lists the items, if there is a
+    /// description.
     pub(crate) fn warn(
         &self,
         warnings: &Warnings,
@@ -82,9 +82,9 @@ impl Missed<Vec<Unmatched>> {
     }
 }
 
-/// Returns the name that the operator probably meant with a pattern. This is the name that is most
-/// similar to the whole pattern. For a glob, it can also be a name whose beginning is similar to
-/// the text before the first wildcard. Returns `None` if no name is similar.
+/// Returns the name that the operator probably meant with a misspelled pattern. For a glob, the
+/// name may also begin like the text before the first wildcard, as `search_docs` does for `serch*`.
+/// Returns `None` if no name is similar.
 fn meant<'n>(pattern: &str, names: &[&'n str]) -> Option<&'n str> {
     if let Some(name) = nearest(pattern, names) {
         return Some(name);
