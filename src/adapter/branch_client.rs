@@ -135,8 +135,8 @@ impl Transport<RoleServer> for Relay {
     /// Waits until the client has answered one of the handler's pending requests. Returns the
     /// client's answer as the message that the handler receives.
     ///
-    /// This future need not be woken by new requests of the handler, because rmcp calls `receive`
-    /// again after every message that the handler sends.
+    /// rmcp calls `receive` again after every message that the handler sends. Therefore, new
+    /// requests of the handler need not wake this future.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         poll_fn(|cx| {
             for (place, (_, answer)) in self.asking.iter_mut().enumerate() {

@@ -34,13 +34,12 @@ tokio::task_local! {
     static ADMISSION: Arc<Admission>;
 }
 
-/// A Tower layer that limits the number of sessions and open requests of rmcp's
-/// `StreamableHttpService`, in total and per caller, and the number of JSON values in a message.
+/// A Tower layer that limits the sessions and open requests of rmcp's `StreamableHttpService`, in
+/// total and per caller. It also limits the number of JSON values in a message.
 ///
 /// An HTTP request is open until its whole response has been sent, for example until an event
 /// stream ends. A request is rejected with the status 429 if too many requests are open, or if it
-/// would start a session and there are too many sessions. Clones of a `ConnectionLimit` share their
-/// counts.
+/// would start one session too many. Clones of a `ConnectionLimit` share their counts.
 ///
 /// A message may contain at most 262 144 JSON values, where each array, object and object key also
 /// counts as a value. A message with more values is rejected with the status 413 before it is

@@ -14,10 +14,9 @@
 //! [`Context`](crate::message::Context::progress) of the request.
 //!
 //! A handler that a [composite](crate::composite) calls can still ask the client that called the
-//! composite. If that client speaks a protocol version before 2026-07-28, the handler sends
-//! requests to it, within the client's capabilities. The requests are relayed to the client, and
-//! withdrawn when the composite's call of the handler ends. If the client speaks a later version,
-//! the handler must answer with `InputRequired` instead.
+//! composite. A client with a protocol version before 2026-07-28 receives the handler's requests,
+//! within the client's capabilities. They are withdrawn when the call of the handler ends. For a
+//! client with a later version, the handler must answer with `InputRequired` instead.
 //!
 //! A [`HandlerService`] rejects `subscriptions/listen` requests with "method not found", because a
 //! Tower service cannot return an open-ended stream of notifications.
@@ -223,8 +222,8 @@ impl<H: ServerHandler> Shared<H> {
 /// Calls the method of the handler for the request `message`, such as `call_tool` for `tools/call`.
 ///
 /// rmcp's `Service::handle_request` is not suitable, because it assumes a connection to a client.
-/// For example, if a tool answers `InputRequired` to a client with protocol version 2025-11-25 or
-/// older, `handle_request` rejects the answer before a layer can ask the client.
+/// For example, it rejects an `InputRequired` answer to a client with protocol version 2025-11-25
+/// or older before a layer can ask the client.
 #[expect(deprecated, reason = "handlers for older clients implement the deprecated methods")]
 #[expect(clippy::too_many_lines, reason = "one arm per kind of message")]
 async fn dispatch<H: ServerHandler>(

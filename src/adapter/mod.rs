@@ -22,23 +22,22 @@
 //! - For a client that speaks protocol version 2026-07-28 or later, results have the `resultType`
 //!   that this version requires. Its `logging/setLevel` requests are rejected with "method not
 //!   found".
-//! - If the handler answers a request with `InputRequired`, the client is asked for the input,
-//!   provided that it speaks protocol version 2025-11-25 or older and declares the capability. The
-//!   handler is then called again with the answers, at most ten times. rmcp alone would reject the
-//!   handler's answer.
-//! - For a tool call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments, but
-//!   only if it knows the tool. If no client has listed the tool yet, a wrapped handler first lists
-//!   its tools as the client would, and then makes the same check. This needs the feature `http`.
-//!   Without this feature, calls of unlisted tools are not checked. Calls are also not checked if
-//!   the tool is hidden from the client or if listing the tools fails. If a tool gains such headers
-//!   when the tools change, its calls are not checked until a background listing has finished.
+//! - If the handler answers a request with `InputRequired`, the client is asked for the input. The
+//!   handler is then called again with the answers, at most ten times. This applies to a client
+//!   that speaks protocol version 2025-11-25 or older and declares the capability. rmcp alone would
+//!   reject the handler's answer.
+//! - For a tool call over HTTP, rmcp compares the `Mcp-Param-*` headers with the arguments if it
+//!   knows the tool. If no client has listed the tool yet, a wrapped handler first lists its tools
+//!   as the client would, and then makes the same check. This needs the feature `http`. Calls of
+//!   unlisted tools are not checked without this feature, if the tool is hidden from the client, or
+//!   if listing the tools fails. If a tool gains such headers when the tools change, its calls are
+//!   not checked until a background listing has finished.
 //!
 //! A [`Router`] combines several Tower services, its backends, into one. It merges the tools,
-//! prompts and resources of the backends into one list of each kind under distinct names, and sends
-//! each call to the backend that owns the name. A slow, failing or disconnected backend does not
-//! affect the others. See [`router`] for the rules. A [`RemoteService`](remote) is a backend that
-//! connects to another MCP server, over HTTP or as a child process, and reconnects if the
-//! connection is lost.
+//! prompts and resources of the backends under distinct names, and sends each call to the backend
+//! that owns the name. A slow, failing or disconnected backend does not affect the others. See
+//! [`router`] for the rules. A [`RemoteService`](remote) is a backend that connects to another MCP
+//! server over HTTP or as a child process. It reconnects if the connection is lost.
 //!
 //! # Changes
 //!

@@ -3,9 +3,9 @@
 
 /// The maximum number of JSON values in a message.
 ///
-/// Parsing takes about 50 bytes of memory and 50 nanoseconds per value, and several times as much
-/// if rmcp tries several message types. Without the limit, a message of 4 MiB with a million empty
-/// arrays would take hundreds of MiB, and block a worker thread of the runtime for half a second.
+/// Parsing takes about 50 bytes of memory and 50 nanoseconds per value, and more if rmcp tries
+/// several message types. Without the limit, a message of 4 MiB with a million empty arrays would
+/// take hundreds of MiB. It would block a worker thread of the runtime for half a second.
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
 /// A counter of the values in a JSON text that is received in pieces.

@@ -15,8 +15,8 @@ pub(super) trait Callers: Send + Sync {
     fn close(&self) -> BoxFuture<'static, ()>;
 }
 
-/// Returns `true` if a request must be sent over the caller's own connection to the server, and
-/// `false` if it must be sent over the connection that all callers share.
+/// Returns `true` if a request must be sent over the caller's own connection to the server. All
+/// other requests are sent over the connection that all callers share.
 ///
 /// The server's lists, resource subscriptions and log level are the same for all callers, so
 /// requests for them use the shared connection.

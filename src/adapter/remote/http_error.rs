@@ -13,8 +13,8 @@ pub(super) fn cause<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Err
     }
 }
 
-/// Returns `true` if the error means that the server no longer knows the HTTP session, for example
-/// because an older server was restarted.
+/// Returns `true` if the error means that the server no longer knows the HTTP session. For example,
+/// older servers forget their sessions when they restart.
 ///
 /// rmcp could replace a lost session by a new one itself. This is disabled, because changed tools
 /// would not be noticed and subscriptions would be lost.

@@ -21,10 +21,9 @@
 //!   [`elicitation`](RemoteBuilder::elicitation).
 //! - *Progress.* Progress that the server reports is forwarded to the caller through the
 //!   [`Context`] of the request, with the caller's own progress token.
-//! - *Errors.* Errors that concern the connection to the server, such as a missing method or an
-//!   unsupported protocol version, are replaced by errors of this service. Otherwise, a caller
-//!   would mistake them for errors of its own connection. A result whose type does not match the
-//!   request becomes an error.
+//! - *Errors.* Errors about the connection to the server, such as an unsupported protocol version,
+//!   are replaced by errors of this service. Otherwise, a caller would mistake them for errors of
+//!   its own connection. A result whose type does not match the request becomes an error.
 //! - *Changes.* The server's tools are listed on every new connection. The [`Changes`] are notified
 //!   if the server reports a change, or if its tools differ after a reconnection.
 //! - *Updates.* An update of a resource also concerns the resources that contain it by path, query
@@ -38,8 +37,8 @@
 //!   If the server does not answer the ping, the connection is treated as lost.
 //! - *Log messages.* If all pending requests come from one client, the server's log messages are
 //!   relayed to this client, from the level that the client has set. Otherwise, messages are only
-//!   logged locally. Clients share the connection, so the server's level is the lowest level that
-//!   any client has set.
+//!   logged locally. Clients share the connection, so the server's level is the lowest level of all
+//!   clients.
 //! - *Tasks.* A server with protocol version 2026-07-28 may answer a call with a task only if a
 //!   [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer) around the service waits for it. The
 //!   server receives the declaration of the extension only then.

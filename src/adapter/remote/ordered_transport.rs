@@ -18,7 +18,7 @@ use super::{exit_reason::ExitReason, tokens::Tokens};
 /// URIs are dropped, because no client can have subscribed to them.
 const MAX_QUEUED_URI: usize = 8 << 10;
 
-/// A transport that delivers messages and progress notifications in order, and that reports a lost
+/// A transport that delivers messages and progress notifications in order. It reports a lost
 /// connection immediately, so that pending requests fail without delay.
 ///
 /// rmcp alone has three problems. It fails pending requests only when the transport is closed,

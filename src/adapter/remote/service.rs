@@ -104,9 +104,9 @@ impl RemoteService {
     /// Creates a service that sends its requests over an existing rmcp connection. Keep the
     /// connection alive while the service is in use.
     ///
-    /// The service does not reconnect if the connection is lost. Progress notifications and all
-    /// other messages that the server sends on its own go to the rmcp handler of the connection,
-    /// and not to the callers of the service.
+    /// The service does not reconnect if the connection is lost. Messages that the server sends on
+    /// its own, such as progress notifications, go to the rmcp handler of the connection and not to
+    /// the callers of the service.
     #[must_use]
     pub fn from_peer(name: impl Into<Arc<str>>, peer: Peer<RoleClient>) -> Self {
         let remote = Arc::new(Self::builder(name).into_remote());

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
 
-/// The maximum number of lists with several pages that are stored for each kind of item, so that
-/// clients can request the remaining pages of the same list.
+/// The maximum number of lists with several pages that are stored for each kind of item. Clients
+/// can request the remaining pages of a stored list.
 const MAX_EARLIER: usize = 4;
 /// The pause after the first reported change of a backend's list. No further change of the list is
 /// reported during the pause. The pause doubles with each reported change.
@@ -101,8 +101,8 @@ enum Difference {
     Content,
 }
 
-/// The time at which a list was requested from a backend, measured by the epoch (change counter) of
-/// this kind of list instead of a clock.
+/// The time at which a list was requested from a backend. It is measured by the epoch (change
+/// counter) of this kind of list, and not by a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When {
     pub(super) epoch: u64,
@@ -425,8 +425,7 @@ impl<I> Slot<I> {
         self.problem(names, place, kind).filter(|_| is_news)
     }
 
-    /// Returns `true` if the backend has already answered a list request that was sent later than
-    /// `when`.
+    /// Returns `true` if the backend has already answered a later list request than `when`.
     fn knows_better(&self, when: When) -> bool {
         self.heard > Some(when.epoch)
     }

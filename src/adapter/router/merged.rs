@@ -94,8 +94,8 @@ impl<I> Merged<I> {
         self.routes.get(key).copied()
     }
 
-    /// Returns the first backend that lists a URI template whose literal prefix (the text before
-    /// the first `{`) is a prefix of the URI.
+    /// Returns the first backend that lists a URI template that matches the URI. For example,
+    /// `file:///{path}` matches all URIs that start with `file:///`.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
         self.literals.owners(uri).min()
     }

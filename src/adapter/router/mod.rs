@@ -24,8 +24,8 @@
 //!
 //! # Lists
 //!
-//! For each list request of a client, the router requests all pages from all backends concurrently,
-//! and merges the items in the order of the backends. A failing or slow backend does not affect the
+//! For each list request of a client, the router requests all pages from all backends concurrently.
+//! It merges the items in the order of the backends. A failing or slow backend does not affect the
 //! others:
 //! - If a backend fails, its last known items are listed.
 //! - If a backend does not answer within the router's [patience](RouterBuilder::patience), it is
@@ -42,23 +42,23 @@
 //! - A backend that does not know the list method is treated as having no items. The router
 //!   requests its items again when the [`Changes`] report a change, or when its description becomes
 //!   known. To signal that it does not know a method, a backend replies with the error "method not
-//!   found", or fails with a [`BackendError`] of the kind [`Unsupported`], which may also be the
+//!   found". It can also fail with a [`BackendError`] of the kind [`Unsupported`], which may be the
 //!   source of another error.
 //!
 //! All clients of a router share the last known items of a backend. If a backend returns different
 //! tools to different clients, create a separate router for each group of clients.
 //!
 //! The router splits each list into pages of 1000 items. For each kind of item, it stores the last
-//! four lists that have several pages, so that a client can read a list to its end even if the
+//! four lists that have several pages. Therefore, a client can read a list to its end even if the
 //! items change. A cursor of an older list is rejected, unless the current list has the same names
 //! in the same order.
 //!
 //! # Calls
 //!
 //! The router sends a request for a tool or prompt to the backend that has listed the name. If no
-//! backend has listed the name, the request is sent to the backend with the longest prefix that the
-//! name begins with, so that calls work before the first listing. If names have no prefixes, a
-//! request for an unknown name first lists the items of all backends, at most once a second.
+//! backend has listed the name, the backend with the longest matching prefix receives the request,
+//! so that calls work before the first listing. If names have no prefixes, a request for an unknown
+//! name first lists the items of all backends, at most once a second.
 //!
 //! A resource belongs to the first backend that lists the resource or a matching template, in the
 //! order in which the backends were added. A template matches all URIs that start with the text
@@ -69,14 +69,13 @@
 //! URI nor by a longer template. For example, a backend with the template `file:///{+path}` owns
 //! all files, so other backends with files must be added before it.
 //!
-//! If no backend lists a resource, the router reads it from the first backend that has returned the
-//! resource's URI in the result of a tool or a prompt. If there is no such backend, the router
-//! reads the resource from the only backend that has resources.
+//! If no backend lists a resource, the router reads it from the first backend that has returned its
+//! URI in the result of a tool or a prompt. If there is no such backend, the router reads the
+//! resource from the only backend that has resources.
 //!
-//! A backend owns a resource only after it has listed the resource. If the list of a backend is
-//! unknown, because the backend is not connected or fails, its resources belong to the next backend
-//! that lists them. If a backend disconnects after the router has listed it, its list remains
-//! known.
+//! A backend owns a resource only after it has listed the resource. It remains the owner if it
+//! disconnects later. While the list of a backend is unknown, because the backend is not connected
+//! or fails, its resources belong to the next backend that lists them.
 //!
 //! The router sends completion requests for a resource template to the first backend that lists
 //! exactly this template.
@@ -87,9 +86,9 @@
 //! is ready.
 //!
 //! The router sends requests for skills and for their resource directories to the backend that
-//! declares the skills extension, and a request to set the log level to the backend that declares
-//! `logging`. Unless exactly one backend declares the capability, it rejects such requests with
-//! "method not found". If the router has a single backend whose description is unknown, that
+//! declares the skills extension. It sends a request to set the log level to the backend that
+//! declares `logging`. Unless exactly one backend declares the capability, it rejects such requests
+//! with "method not found". If the router has a single backend whose description is unknown, that
 //! backend is assumed to declare both. Requests about tasks and custom requests are always rejected
 //! with "method not found". If the tools of a backend may continue as tasks, wrap the backend in a
 //! [`PollTasksLayer`](crate::poll_tasks::PollTasksLayer).
@@ -188,10 +187,10 @@ impl Router {
     /// instructions of each backend below a heading with the backend's name, truncated to 8 KiB for
     /// each backend.
     ///
-    /// If the description of a backend is still unknown, the returned description declares tools,
-    /// prompts, resources with subscriptions, and completions, because the backend may support
-    /// them. Logging and skills are declared only if exactly one backend declares them. Tasks and
-    /// other extensions are never declared.
+    /// While the description of a backend is unknown, the returned description declares everything
+    /// that the backend may support: tools, prompts, resources with subscriptions, and completions.
+    /// Logging and skills are declared only if exactly one backend declares them. Tasks and other
+    /// extensions are never declared.
     ///
     /// A client with protocol version 2025-11-25 receives the server description only once, at
     /// `initialize`. It never receives the instructions of a backend whose description becomes

@@ -21,8 +21,8 @@ where
     S: ToolService,
 {
     /// Answers a client's request. If the service returns `InputRequired`, sends the service's
-    /// questions to the client while the client's request is still pending, and calls the service
-    /// again with the client's answers.
+    /// questions to the client, whose request is still pending. Then calls the service again with
+    /// the client's answers.
     ///
     /// The future is boxed to keep the task of every request small.
     pub(super) fn answer_asking<'a>(

@@ -38,8 +38,7 @@ pub(crate) fn failure(method: &str, error: &(dyn Error + Send + Sync + 'static))
     }
 }
 
-/// Returns the error for a service that has returned a result of the wrong type, such as a prompt
-/// as the result of a tool call.
+/// Returns the error for a result of the wrong type, such as a prompt as the result of a tool call.
 pub(crate) fn mismatch(method: &str) -> ErrorData {
     tracing::warn!(method, "the type of the result does not match the method of the request");
     ErrorData::internal_error("the server returned an invalid result", None)

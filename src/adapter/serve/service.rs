@@ -190,8 +190,8 @@ where
     /// Notifies clients of changed lists and updated resources that are reported to `changes`.
     ///
     /// Pass a clone of the [`Changes`] channel to which the backends report. A client with protocol
-    /// version 2025-11-25 or older is notified of changed tools, prompts and resources, and of
-    /// updates of resources to which it has subscribed. A newer client is notified after it has
+    /// version 2025-11-25 or older is notified of changed lists of tools, prompts and resources,
+    /// and of updates of its subscribed resources. A newer client is notified after it has
     /// requested a stream of changes with `subscriptions/listen`. Changes that occur while a
     /// notification is being sent are combined into one.
     ///

@@ -42,10 +42,10 @@ pub(super) const HEADER_KEYWORD: &str = "x-mcp-header";
 
 /// The tools that clients have listed. rmcp looks them up to check the headers of tool calls.
 ///
-/// rmcp finds only tools that were listed earlier, because its lookup is synchronous. With the
-/// feature `http`, the server therefore lists the tools itself when a client calls an unknown tool,
-/// at most once a second, and then checks the call. After the tools have changed, calls of tools
-/// that had no header annotations before do not wait for the listing.
+/// rmcp's lookup is synchronous, so it finds only tools that were listed earlier. With the feature
+/// `http`, the server therefore lists the tools itself when a client calls an unknown tool, at most
+/// once a second. It then checks the call. After the tools have changed, calls of tools that had no
+/// header annotations before do not wait for the listing.
 ///
 /// rmcp only uses the header annotations in a tool's schema. For tools without annotations, which
 /// are most tools, only the name is stored.

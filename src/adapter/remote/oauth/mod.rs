@@ -7,8 +7,8 @@
 //! The token is issued in exchange for the [`CallerToken`](crate::adapter::CallerToken) in the
 //! extensions of the HTTP request ([RFC 8693]). The `CallerToken` itself is never sent to the
 //! server. Each caller has a separate connection, which only the caller's requests use. A request
-//! without a caller and its token is an error. Lists of tools, prompts and resources, subscriptions
-//! to resources and log levels are shared by all callers, so they are requested with a token of
+//! without a caller and its token is an error. All callers share the lists of tools, prompts and
+//! resources, the subscriptions to resources, and the log level. Requests for these use a token of
 //! this program.
 //!
 //! An access token is requested before the first connection to a server, and used until shortly

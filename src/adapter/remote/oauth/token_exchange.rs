@@ -33,9 +33,8 @@ impl TokenExchange {
     /// Sets the maximum number of callers that have a connection to the server at the same time.
     /// Defaults to 100.
     ///
-    /// If the number of connections is at the maximum, a request of a further caller closes the
-    /// connection that has been unused for the longest time. If all connections are in use, the
-    /// request fails.
+    /// If this number is reached, a request of another caller closes the connection that has been
+    /// unused for the longest time. The request fails if all connections are in use.
     pub const fn max_callers(mut self, max_callers: usize) -> Self {
         self.max_callers = max_callers;
         self

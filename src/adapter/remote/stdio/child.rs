@@ -34,8 +34,8 @@ use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
 /// The time that a child process has to exit after its input was closed. It has the same time again
 /// after `SIGTERM`.
 const GRACE: Duration = Duration::from_secs(3);
-/// The time to wait for the rest of a child's output after the child has exited, or for its exit
-/// status and last error messages after it has closed its output.
+/// The time to wait for the rest of a child's output after its exit, or for its exit status and
+/// last error messages after it has closed its output.
 const LEGACY: Duration = Duration::from_millis(500);
 /// The timeout for writing a message to the standard input of a child process. A child that does
 /// not read its input exceeds it once the buffer of the pipe is full.
@@ -138,8 +138,8 @@ impl Process {
         self.last_words.set(words);
     }
 
-    /// Waits until this program stops reading the output of the exited child, which is the time
-    /// [`LEGACY`] after the exit.
+    /// Waits until the deadline for reading the output of an exited child, which is [`LEGACY`]
+    /// after the exit.
     ///
     /// # Cancel safety
     ///

@@ -15,7 +15,7 @@
 //! - *Standard error.* The child's standard error is logged line by line at the level `DEBUG`. If
 //!   the child exits by itself, the last line is part of the reported reason.
 //! - *Input.* A child is ended and restarted if it reads no input for two minutes, or if more than
-//!   64 MiB of input are waiting for it.
+//!   64 MiB of input wait for it.
 //! - *Output.* A message from the child may contain at most 16 MiB and 262 144 JSON values. If a
 //!   response is larger, its call fails, and the response is discarded. See
 //!   [`LineTransport`](crate::adapter::LineTransport).
@@ -73,8 +73,7 @@ pub struct ChildProcess {
 // === impl ChildProcess ===
 
 impl ChildProcess {
-    /// Creates a command that runs `program`, which is a path or a name that is looked up in
-    /// `PATH`.
+    /// Creates a command that runs `program`, which is a path or a name in `PATH`.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
