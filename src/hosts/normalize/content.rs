@@ -32,9 +32,8 @@ pub(super) fn bare_text(call: &Dispatched) -> String {
     }
 }
 
-/// Returns the texts and images of a tool result for a model. If no text block repeats the whole
-/// structured content, the structured content is appended as JSON text, and blocks that repeat a
-/// part of it are omitted.
+/// Returns the texts and images of a tool result for a model. Structured content that no text block
+/// contains is appended as JSON text. In this case, blocks that repeat a part of it are omitted.
 pub(super) fn pieces(result: &CallToolResult) -> Vec<Piece<'_>> {
     let structured = result.structured_content.as_ref();
     match structured.filter(|value| !result.content.iter().any(|block| mirrors(block, value))) {

@@ -26,9 +26,9 @@ impl Provider {
     /// | `Lfm` | a text `<\|tool_response_start\|>…<\|tool_response_end\|>` for each call |
     /// | `Hermes` | a text `<tool_response>…</tool_response>` for each call |
     ///
-    /// If a call was not executed, its answer states the reason. `encode` returns no answer in two
-    /// cases: the call has no ID or name, but the provider requires one; or the call is in a choice
-    /// of the response other than the first.
+    /// If a call was not executed, its answer states the reason. `encode` returns no answer to a
+    /// call in a choice of the response other than the first, or to a call without the ID or name
+    /// that the provider requires.
     ///
     /// `encode` converts the content of a tool result as follows:
     ///

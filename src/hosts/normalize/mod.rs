@@ -88,8 +88,8 @@
 //!   a `</think>` has no `<think>`, the thought may have begun in the prompt, so everything before
 //!   this `</think>` is a thought. This rule also applies to a `</think>` in prose, to make sure
 //!   that a call in a thought is never executed.
-//! - A `</think>` does not end a thought if it is within a block of calls, such as in a string
-//!   argument, or within a fenced code block that is closed.
+//! - A `</think>` in a block of calls, such as in a string argument, does not end a thought.
+//!   Neither does a `</think>` in a fenced code block that is closed.
 //!
 //! A block of calls in the text of a model extends to its end marker, such as `</tool_call>`. An
 //! end marker within a string argument does not end the block, with one exception: a Hermes block

@@ -45,7 +45,7 @@ pub enum Provider {
 /// # Errors
 ///
 /// Returns an error if the provider cannot be [detected](Provider::detect), or if the output is a
-/// text that is too large.
+/// text of more than 1 MiB.
 pub fn normalize(output: &Value) -> Result<Vec<Result<ModelCall, MalformedCall>>, OutputError> {
     Provider::detect(output)?.calls(output)
 }

@@ -86,9 +86,9 @@
 //! `DefaultRetryClassifier` considers every `ToolFailed` retryable, so check first whether the tool
 //! can be retried safely.
 //!
-//! A call from `rig-compose` fails if the tool requests user input, unless it is made within a
-//! request whose client answers such questions during the call. The call also fails if the tool
-//! continues as a task, which is then canceled.
+//! A call from `rig-compose` fails if the tool requests user input. The only exception is a call
+//! within a request whose client answers such questions during the call. A call also fails if the
+//! tool continues as a task, which is then canceled.
 
 mod budget;
 mod function;
