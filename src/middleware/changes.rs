@@ -108,8 +108,8 @@ impl Bumps {
     /// previous call of `bumped` or, before the first call, since the receiver was created. Several
     /// bumps in this time count as one.
     ///
-    /// If all clones of the [`Epoch`] have been dropped, `bumped` waits forever, unless there is a
-    /// bump that it has not reported yet.
+    /// If all clones of the [`Epoch`] have been dropped, `bumped` still reports a bump that it has
+    /// not reported yet. Otherwise, it waits forever.
     pub async fn bumped(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await

@@ -86,7 +86,7 @@ pub struct Selection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(Vec<PatternMistake>);
 
-/// A pattern that was rejected, because it is invalid, or because it is both allowed and denied.
+/// A rejected pattern, which is invalid, or both allowed and denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternMistake {
     index: usize,

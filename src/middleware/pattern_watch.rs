@@ -28,8 +28,8 @@ pub(crate) trait WatchedNames {
     fn is_found(&self) -> bool;
 }
 
-/// Watches the pages of lists that a server returns, until all patterns have matched a name or
-/// until one complete list was seen.
+/// Watches the lists that a server returns, until all patterns have matched a name or one complete
+/// list was seen.
 ///
 /// The first page of a list is always watched. A later page is watched if the page before it was
 /// watched, even if another client requests it. When the watch is over, all stored names are
@@ -78,15 +78,14 @@ impl<S: WatchedNames> PatternWatch<S> {
         Self { is_over, search: Mutex::new(search) }
     }
 
-    /// Returns `true` if the watch is over, either because all patterns have matched or because a
-    /// complete list was seen.
+    /// Returns `true` if all patterns have matched, or if a complete list was seen.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the page that a client requests with `cursor`, or the first page if `cursor` is
-    /// `None`. Returns `None` if the page is not watched, because the page before it was not
-    /// watched or the watch is over.
+    /// Returns the page that begins at `cursor`, or the first page if `cursor` is `None`. Returns
+    /// `None` if the page is not watched, because the page before it was not watched or the watch
+    /// is over.
     pub(crate) fn page(&self, cursor: Option<&str>) -> Option<Page> {
         if self.is_over() {
             return None;

@@ -1,9 +1,8 @@
 //! Replaces services at run time, while they process requests.
 //!
-//! A [`Reload`] wraps a service that can be replaced with another service of the same type, for
-//! example with a stack that was built from a changed configuration file. A single service
-//! processes each request: requests that the old service has already received complete there. The
-//! `Reload` then drops the old service.
+//! A [`Reload`] wraps a service that can be replaced with another service of the same type, such as
+//! a stack that was built from a changed configuration file. Requests that the old service has
+//! already received complete there. The `Reload` then drops the old service.
 //!
 //! # Examples
 //!

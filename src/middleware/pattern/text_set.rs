@@ -260,7 +260,7 @@ impl Automaton {
         reached
     }
 
-    /// Returns `true` if the automaton accepts a string after which it is in one of these states.
+    /// Returns `true` if the automaton accepts the string when it ends in one of these states.
     fn accepts(&self, states: &[usize]) -> bool {
         let mut open = states.to_vec();
         let mut seen = HashSet::new();
