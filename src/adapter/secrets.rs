@@ -6,7 +6,6 @@ use std::{borrow::Cow, collections::BTreeSet, fmt, fmt::Write, ops::Range, sync:
 /// would also match harmless words.
 const MIN_CHARACTERS: usize = 4;
 
-/// The text that replaces each secret.
 const MASK: &str = "***";
 
 /// A set of secrets, such as passwords and tokens, to redact from texts.

@@ -21,8 +21,8 @@ use tokio::{
 use super::progress_routes::{Route, Routes, new_token};
 use crate::message::{Progress, client::unanswered};
 
-/// The stub client that calls without a client share. It is created on first use and reused by
-/// later calls.
+/// The stub client for calls that come from no client. It is created on first use, and later calls
+/// reuse it.
 ///
 /// A handler always needs an rmcp peer with a running connection. If no client is connected, the
 /// stub client is this peer.

@@ -58,9 +58,9 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 struct Pending<'c> {
     connection: &'c Connection,
     handle: RequestHandle<RoleClient>,
-    /// The registration of the call in `Calls`, through which the server can ask the caller's user
-    /// questions. Dropping it withdraws the unanswered questions. `None` if the server may not ask
-    /// questions about this request.
+    /// While this value exists, the server may ask the caller's user questions. Dropping it
+    /// withdraws the unanswered questions. `None` if the server may not ask questions about this
+    /// request.
     _asked_for: Option<CallOnItsWay>,
     answered: bool,
     /// Forwards the server's progress notifications to the caller until it is dropped. `None` if
@@ -412,13 +412,11 @@ fn cancel(peer: Peer<RoleClient>, id: RequestId) {
     }
 }
 
-/// Creates a `resources/subscribe` request for a resource.
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn subscribe(uri: impl Into<String>) -> SubscribeRequest {
     SubscribeRequest::new(SubscribeRequestParams::new(uri))
 }
 
-/// Creates a `logging/setLevel` request.
 #[expect(deprecated, reason = "older servers know no other")]
 pub(super) fn set_level(level: LoggingLevel) -> SetLevelRequest {
     SetLevelRequest::new(SetLevelRequestParams::new(level))

@@ -502,8 +502,8 @@ impl Remote {
     }
 
     /// Forwards a subscribe or unsubscribe request to a server with protocol version 2025-11-25 or
-    /// older. For a server with a later version, reopens the notification stream with a new filter
-    /// instead.
+    /// older. A server with a later version receives no such request, because its notification
+    /// stream is reopened with a new filter.
     async fn subscription(&self, request: Request) -> Result<Reply, BackendError> {
         let connection = self.connection().await?;
         if connection.modern {

@@ -121,7 +121,6 @@ struct Known {
     /// The URIs of abandoned subscriptions. The callers have cancelled their subscribe requests,
     /// but the server may have created the subscriptions, so they must still be ended.
     abandoned: HashSet<Arc<str>>,
-    /// The total size in bytes of the URIs in `abandoned`.
     abandoned_bytes: usize,
 }
 

@@ -32,7 +32,6 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(2);
 /// The maximum number of concurrent `resources/subscribe` requests for one stream.
 const SUBSCRIBING: usize = 8;
-/// The key of the progress token in a request's `_meta`.
 pub(super) const PROGRESS_TOKEN: &str = "progressToken";
 
 /// A client with protocol version 2025-11-25 or older. It need not request change notifications: it

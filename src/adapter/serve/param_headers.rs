@@ -12,7 +12,6 @@ use super::tools::HEADER_KEYWORD;
 
 /// The common prefix of the headers in which a client repeats call arguments.
 const PREFIX: &str = "Mcp-Param-";
-/// The name of the header that contains the protocol version of a request.
 const VERSION: &str = "MCP-Protocol-Version";
 /// The delimiters around a header value that is encoded in base64.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");

@@ -31,7 +31,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// after five. A request that is sent at that moment fails, and a tool call cannot be repeated
 /// safely. Therefore, this client closes idle connections before the server does.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The maximum number of redirects per request.
 const MAX_REDIRECTS: usize = 10;
 
 /// An HTTP client for streamable HTTP that waits before it reopens an event stream.

@@ -16,8 +16,8 @@ use crate::json_size::{ByteBudget, json_bytes};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The maximum total size in bytes, as JSON, of unsent answers to a server's requests.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
-/// The minimum number of bytes that an unsent answer reserves in the size limit. Even a small
-/// answer needs this much memory for its HTTP request.
+/// The minimum number of bytes with which an unsent answer counts toward [`MAX_ANSWER_BYTES`]. Even
+/// a small answer needs this much memory for its HTTP request.
 const MIN_ANSWER_BYTES: usize = 16 << 10;
 
 /// A transport that limits the number of messages that wait to be sent to a slow server.

@@ -35,9 +35,8 @@ use crate::{
     message::{BackendError, BackendErrorKind, Context, Reply, Request},
 };
 
-/// The maximum number of tokens that are remembered per caller, each with the token that was issued
-/// in exchange for it. A caller can have several tokens, because it renews its token or runs
-/// several clients.
+/// The maximum number of tokens that are remembered per caller. A caller can have several tokens,
+/// because it renews its token or runs several clients.
 const MAX_TOKENS: usize = 4;
 
 /// A function that opens a connection to the server on behalf of one caller. The connection uses

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 /// The time for which a refusal is remembered. During this time, requests with the refused token
 /// fail without another request to the authorization server.
 const KEPT: Duration = Duration::from_secs(10);
-/// The maximum number of remembered refusals.
 const MAX_REFUSALS: usize = 1000;
 
 /// The token exchanges that the authorization server has recently refused. A refused token is

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::adapter::remote::sent_tokens::SentTokens;
 
-/// The time before its expiry at which a token is no longer used, so that it does not expire while
-/// a request is sent. For a short-lived token, a quarter of its lifetime.
+/// A token is no longer used when its remaining lifetime is shorter than this, so that it does not
+/// expire while a request is sent. For a short-lived token, the limit is a quarter of its lifetime.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// The minimum time for which a new token is used, even if the caller's own token expires earlier.
