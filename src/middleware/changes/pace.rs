@@ -10,7 +10,6 @@ use tokio::time::Instant;
 pub(crate) struct Pace {
     /// The pause after the first announcement.
     first: Duration,
-    /// The maximum pause.
     longest: Duration,
     /// If the last announcement is older than this, the next one is sent immediately, and the pause
     /// after it is `first` again.
