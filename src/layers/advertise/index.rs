@@ -23,8 +23,8 @@ const MAX_TEXT_WORDS: usize = 512;
 /// Maximum number of words in the search index, counted over all tools. Once the index contains
 /// this many words, further tools are found only by their full names.
 const MAX_WORDS: usize = 1_000_000;
-/// Minimum length of a prefix match, in characters. A shorter word matches only if it is equal to
-/// the other word.
+/// Minimum number of characters of a word that matches as a prefix. For example, `iss` matches
+/// `issues`, but `is` does not.
 const MIN_BEGINNING: usize = 3;
 
 /// Base weight of a match in a tool's name. The weight of a word in a name of *n* words is
@@ -32,21 +32,20 @@ const MIN_BEGINNING: usize = 3;
 const IN_NAME: f32 = 3.0;
 const IN_TITLE: f32 = 2.0;
 const IN_DESCRIPTION: f32 = 1.0;
-/// Factor for prefix matches: the closeness of a word and its prefix is this factor times the ratio
-/// of their lengths. The closeness of equal words is 1.
+/// Maximum closeness of a prefix match. The closeness decreases with the ratio of the lengths: that
+/// of `iss` and `issues` is `BEGINNING * 3 / 6`. Equal words have a closeness of 1.
 const BEGINNING: f32 = 0.5;
 
 /// A search index of the advertised tools.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Index {
-    /// The advertised tools in listing order. Each element is the index of a tool in the list of
-    /// all tools.
+    /// Indices of the advertised tools in the list of all tools, in ascending order.
     tools: Vec<usize>,
     /// Maps each indexed word to the advertised tools whose name, title or description contains it.
     words: BTreeMap<String, Vec<Posting>>,
-    /// The advertised tools by name, as indices into `tools`. The names are normalized with
-    /// [`plain`], so that `create_issue` and `createIssue` have the same key.
+    /// Maps each normalized tool name to indices into `tools`. [`plain`] normalizes names, so that
+    /// `create_issue` and `createIssue` have the same key.
     names: HashMap<String, Vec<u32>>,
     /// The number of words indexed so far, including repetitions. At most [`MAX_WORDS`].
     read: usize,
@@ -65,8 +64,8 @@ struct Posting {
 pub(super) struct SearchResult {
     /// The best matches, best first, as indices into the list of all tools.
     pub(super) places: Vec<usize>,
-    /// The number of all matching tools, including those that are not in `places` because of the
-    /// limit.
+    /// The number of all matching tools. Can be larger than `places.len()`, because a search
+    /// returns at most `limit` tools.
     pub(super) total: usize,
 }
 
@@ -124,9 +123,9 @@ impl Index {
         }
     }
 
-    /// Adds `words`, the words of one field of a tool, to the index. If several fields of the tool
-    /// contain a word, the index stores only the weight of the field that was added first. Callers
-    /// must therefore add the fields in descending order of their weights.
+    /// Adds the words of one field of a tool, such as its title, to the index. If an earlier field
+    /// of the tool contains the same word, the word keeps the weight of the earlier field. Callers
+    /// must therefore add the field with the highest weight first.
     fn add_words(&mut self, tool: u32, weight: f32, words: impl IntoIterator<Item = String>) {
         let room = MAX_WORDS - self.read;
         for word in words.into_iter().take(MAX_TEXT_WORDS.min(room)) {
@@ -176,7 +175,7 @@ impl Index {
     }
 
     /// Returns the tools whose names match the whole query, and the quality of each match. `exact`
-    /// is the index of the tool whose name equals the query, if there is one.
+    /// is the index of the tool whose name equals the query, or `None` if no tool has this name.
     fn names_that_fit(&self, query: &str, exact: Option<usize>) -> HashMap<u32, NameFits> {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());

@@ -65,7 +65,7 @@ pub(super) struct Policy {
 #[derive(Debug)]
 pub struct Memo(Forwarded);
 
-/// The change that the layer makes to the reply to a forwarded request.
+/// How the layer changes the reply to a request that it has forwarded.
 #[derive(Debug)]
 enum Forwarded {
     /// The reply is forwarded unchanged.
@@ -77,9 +77,9 @@ enum Forwarded {
     /// [`Page`] is given, the layer also checks which of the configured patterns match tools on the
     /// page.
     Lists(Option<Page>),
-    /// The client called [`CALL`], and the layer forwarded a call to the tool that the client
-    /// named. If the reply rejects an argument, the layer adds the prefix [`ARGUMENTS`] to the path
-    /// of the argument, so that the path is valid in the client's call.
+    /// The client called [`CALL`] with the name of another tool, and the layer forwarded a call to
+    /// that tool. If the tool rejects its argument `/city`, the layer changes this path to
+    /// `/arguments/city`, so that the path is valid in the client's call.
     Calls,
 }
 
@@ -93,8 +93,8 @@ pub(super) fn pattern_watch(tools: &Selection) -> PatternWatch<Vec<Unmatched>> {
 // === impl Policy ===
 
 impl Policy {
-    /// Returns `true` if the layer forwards all requests and replies unchanged. This is the case if
-    /// clients see the list of tools and the layer hides no tool.
+    /// Returns `true` if the layer changes no requests and no replies, because it uses
+    /// [`Mode::List`] and hides no tools.
     #[inline]
     fn is_identity(&self) -> bool {
         self.mode == Mode::List && self.tools.selects_all()
@@ -116,8 +116,8 @@ impl Policy {
         self.calls == Calls::Allow || self.advertises(name)
     }
 
-    /// Returns `true` if searches can find the tool with this name. Searches do not find the
-    /// layer's own tools.
+    /// Returns `true` if searches can find the tool with this name. Always `false` for
+    /// `search_tools` and `call_tool`, the layer's own tools.
     fn is_searched(&self, name: &str) -> bool {
         !tools::is_ours(name) && self.advertises(name)
     }
@@ -133,8 +133,8 @@ impl Policy {
 
 impl AdvertiseRule {
     /// Decides whether the layer answers a request itself or forwards it. `known` contains the
-    /// search index, and is `None` if the request does not need it or the tools could not be
-    /// listed.
+    /// search index. It is `None` if the request needs no index, or if the wrapped service failed
+    /// to list its tools.
     fn inspect(
         &self,
         request: &mut Request,

@@ -16,16 +16,16 @@ use crate::{
 pub(super) const SEARCH: &str = "search_tools";
 /// The name of the tool that calls an advertised tool.
 pub(super) const CALL: &str = "call_tool";
-/// The JSON Pointer to the member of [`CALL`]'s arguments that contains the arguments of the called
-/// tool.
+/// In a call to [`CALL`], this JSON Pointer refers to the arguments of the tool that the client
+/// wants to call.
 pub(super) const ARGUMENTS: &str = "/arguments";
 
 const MAX_LIMIT: u64 = 50;
 const DEFAULT_LIMIT: u64 = 10;
 /// Maximum number of unknown arguments that one error reports.
 const MAX_UNKNOWN: usize = 64;
-/// Maximum length, in bytes, of the name of an unknown argument that an error message quotes. The
-/// message omits longer names.
+/// Maximum length, in bytes, of an unknown argument's name in an error message. Longer names are
+/// omitted.
 const MAX_DISPLAYED_ARGUMENT: usize = 64;
 
 /// The parsed arguments of a call to [`SEARCH`].

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::{json_pointer, message::Violation};
 
-/// The message of the violation if a client sets an argument that it cannot see: a hidden argument,
-/// or a renamed argument by its original name.
+/// Error message for an argument that clients cannot see: a hidden argument, or a renamed argument
+/// under its original name.
 const NOT_KNOWN: &str = "is not known to the tool";
-/// The message of the violation if a tool rejects a value that the client cannot set, for example
+/// Error message if a tool rejects the value of an argument that clients cannot set. An example is
 /// the default of a hidden argument.
 const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 
@@ -19,8 +19,8 @@ const NOT_ITS_OWN: &str = "an argument that the server sets does not fit";
 pub(super) struct Arguments {
     list: Vec<Argument>,
     by_original: HashMap<String, usize>,
-    /// Maps the names that clients use to indices into `list`. Does not contain hidden arguments,
-    /// because clients have no names for them.
+    /// Maps each argument name that clients use to an index into `list`. Hidden arguments have no
+    /// entry.
     by_name: HashMap<String, usize>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Argument {
     pub(super) description: Option<String>,
 }
 
-/// The way in which clients see an argument of a tool.
+/// Whether clients see an argument of a tool, and under which name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate<'a> {
     /// Clients see the argument under its original name, because it has no alias.
@@ -79,7 +79,8 @@ impl Arguments {
         texts.flatten().filter(|text| !text.is_empty())
     }
 
-    /// Returns the way in which clients see the argument that the tool calls `original`.
+    /// Returns whether clients see the argument that the tool calls `original`, and under which
+    /// name.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
         let at = |place: &usize| &self.list[*place];
         match self.by_original.get(original).map(at) {
@@ -132,10 +133,10 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Converts the violations that a tool reports to those that the client receives. In each path,
-    /// replaces the tool's name of an argument with the client's. Removes and returns the
-    /// violations of arguments that clients cannot set, so that the caller can log them. For all of
-    /// these, the client receives a single general violation.
+    /// Prepares the violations that a tool has reported for the client. In the path of each
+    /// violation, replaces the tool's name of the argument with the client's name. If violations
+    /// concern arguments that clients cannot set, replaces all of them with one general violation,
+    /// and returns them for the log.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {

@@ -11,16 +11,14 @@ use super::{
 };
 use crate::{message::Refusal, schema::InputSchema};
 
-/// The default of an argument alias that violates the schema of the argument, so that the tool
-/// would reject it.
+/// A default value in an argument alias that violates the input schema of the tool.
 pub(super) struct InvalidDefault {
     /// The name that the tool uses for the argument.
     pub(super) argument: String,
-    /// The JSON Pointer to the invalid part of the default. Empty if the default as a whole is
-    /// invalid.
+    /// The JSON Pointer to the invalid part of the default, such as `/0/name`. Empty if the whole
+    /// value is invalid.
     pub(super) path: String,
-    /// The message that describes the violation. It does not contain the default, which may be
-    /// secret.
+    /// The description of the error. Does not contain the default, which may be secret.
     pub(super) violation: String,
 }
 

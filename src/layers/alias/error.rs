@@ -70,8 +70,8 @@ pub enum AliasErrorKind {
     },
 }
 
-/// Formats the separator that the layer allows in tool names, for the end of the list of allowed
-/// characters in an error message.
+/// Formats the separator that tool names may contain, as the last part of an error message. Formats
+/// nothing if the separator consists of characters that are always allowed.
 struct Between<'a>(&'a str);
 
 // === impl AliasErrors ===

@@ -50,8 +50,8 @@ enum Remembered {
     Nothing,
     /// No information about the request is needed to translate the reply.
     Little,
-    /// The request lists items of this kind. If a [`Page`] is given, the layer checks which aliases
-    /// belong to items on the page, so that it can warn about aliases of items that do not exist.
+    /// The request lists items of this kind. If a [`Page`] is present, the layer records which
+    /// aliased items the reply contains. It can then warn about aliases of items that do not exist.
     List(ItemKind, Option<Page>),
     /// The request refers to an item that has an alias. Contains the kind of the item and the index
     /// of the alias.
@@ -61,8 +61,8 @@ enum Remembered {
     Expanded(Box<Expanded>),
 }
 
-/// The URI of the requested resource: `asked` as the client sent it, and `original` as the server
-/// knows it.
+/// The two URIs of a requested resource: `asked` is the client's URI, and `original` is the URI
+/// that the server uses.
 #[derive(Debug)]
 struct Expanded {
     asked: String,
@@ -404,8 +404,8 @@ impl Aliases {
         }
     }
 
-    /// Replaces the server's names of items and arguments in a refusal with the names that the
-    /// client knows. `asked` is the state of the refused request.
+    /// Replaces the server's names of items and arguments in an error with the names that the
+    /// client knows. `asked` contains the state of the rejected request.
     fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)

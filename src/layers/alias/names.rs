@@ -20,8 +20,7 @@ pub(super) struct AliasTable {
     aliases: Vec<Alias>,
     by_original: HashMap<String, usize>,
     by_name: HashMap<String, usize>,
-    /// The resource templates that aliases rename. The number is the index of the alias in
-    /// `aliases`.
+    /// The renamed resource templates, each with the index of its alias in `aliases`.
     templates: Vec<(usize, Template)>,
     /// The original URIs of all renamed resources, in all equivalent spellings. Requests for these
     /// URIs are rejected, because clients must use the new URIs.
@@ -37,8 +36,8 @@ struct PatternWatches {
     templates: PatternWatch<Originals>,
 }
 
-/// The original names of the aliased items that the server has not listed so far. The number is the
-/// index of the alias in [`AliasTable`].
+/// The aliased items that the server has not listed so far. Each entry contains the index of the
+/// alias in the [`AliasTable`], and the original name of the item.
 #[derive(Debug)]
 pub(super) struct Originals(pub(super) Vec<(usize, String)>);
 
@@ -50,8 +49,8 @@ pub(super) struct Alias {
     /// The name or URI that clients use for the item. Equal to `original` if the alias does not
     /// rename the item.
     pub(super) name: String,
-    /// The new `name` field of a resource or resource template, whose identifier is its URI. `None`
-    /// leaves the field unchanged.
+    /// The new display name (the `name` field) of a resource or resource template. `None` leaves
+    /// the display name unchanged.
     pub(super) label: Option<String>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
@@ -68,7 +67,7 @@ pub(super) struct AliasedSchema(Arc<Mutex<Option<SchemaPair>>>);
 
 type SchemaPair = (Arc<JsonObject>, Arc<JsonObject>);
 
-/// The item to which a name refers if a client uses it.
+/// The item to which a name in a client's request refers.
 pub(super) enum Meaning<'a> {
     /// The name refers to the item with this alias. Contains the index of the alias, and the alias.
     Alias(usize, &'a Alias),
@@ -120,8 +119,8 @@ impl AliasTable {
         &self.aliases[place]
     }
 
-    /// Returns the [`PatternWatch`] that finds aliases for items of this kind that the server does
-    /// not list.
+    /// Returns the [`PatternWatch`] that detects aliases of items that the server does not list.
+    /// Resource templates have a watch of their own.
     pub(super) fn pattern_watch(&self, kind: ItemKind) -> &PatternWatch<Originals> {
         match kind {
             ItemKind::ResourceTemplate => &self.lookouts.templates,
@@ -179,8 +178,9 @@ impl AliasTable {
         self.may_be_read_as(uri, |reading| self.client_uri(reading).is_some())
     }
 
-    /// Returns `true` if the server could resolve `uri` to a resource that has its own alias with a
-    /// new URI. `uri` is the server's URI to which a renamed resource template was expanded.
+    /// Returns `true` if the server could resolve `uri` to a resource whose own alias sets a new
+    /// URI. `uri` is the server's URI that the alias of a resource template produced from a
+    /// client's URI.
     pub(super) fn may_be_expanded_to_renamed(&self, uri: &str) -> bool {
         let is_renamed =
             |reading: &str| self.of_original(reading).is_some_and(|(_, alias)| alias.is_renamed());

@@ -59,8 +59,8 @@ const PLAIN: [&str; 26] = [
     "uniqueItems",
     "writeOnly",
 ];
-/// The keyword whose value is the name of an HTTP header. Clients send the value of the argument in
-/// this header, too.
+/// Schema keyword that names an HTTP header. Clients also send the value of the argument in this
+/// header.
 const HEADER: &str = "x-mcp-header";
 /// Keywords that are copied from the schema of an argument even if the rest of the schema cannot be
 /// copied.
@@ -86,7 +86,7 @@ const MAX_SCHEMA_DEPTH: usize = 128;
 /// Maximum total size, in bytes of JSON, of all schemas that are copied for one tool. Sizes are
 /// approximate.
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
-/// The number of bytes that the two braces of a JSON object take.
+/// The size of `{}` in bytes.
 const BRACES: usize = 2;
 
 /// The result of [`rewrite`]: the input schema that clients receive, and the problems that the
@@ -98,8 +98,8 @@ pub(super) struct Rewritten {
     /// The original names of arguments that clients cannot set, because the alias of another
     /// argument uses the name.
     pub(super) shadowed: BTreeSet<String>,
-    /// The original names of required arguments that are never set, because they are hidden and
-    /// have no default, or are shadowed.
+    /// The original names of required arguments that no call can set. Either the argument is hidden
+    /// and has no default, or the alias of another argument uses its name.
     pub(super) unset: BTreeSet<String>,
 }
 
@@ -131,8 +131,7 @@ struct Copier<'a> {
     in_place: BTreeMap<&'a str, bool>,
     /// Argument names and values that the copied schemas must not reveal to clients.
     secrets: Vec<&'a str>,
-    /// The references to all definitions that the copied schemas use, including those already
-    /// copied.
+    /// The references, such as `#/$defs/Name`, of all definitions that the copied schemas use.
     definitions: BTreeSet<&'a str>,
     /// The references in `definitions` whose targets are not copied yet.
     wanted: Vec<&'a str>,

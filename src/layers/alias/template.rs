@@ -10,7 +10,6 @@ const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 /// part of the template before its first `{`.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
-    /// The server's prefix.
     original: String,
     /// The prefix that clients use, for example `data://`.
     shown: String,
