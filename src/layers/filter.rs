@@ -174,8 +174,8 @@ pub struct Memo(Remembered);
 #[derive(Debug)]
 enum Remembered {
     Nothing,
-    /// The request lists items of this kind. If a [`Page`] is given, the filter also checks which
-    /// patterns match items on the page, so that it can warn about patterns that match nothing.
+    /// The request lists items of this kind. If a [`Page`] is present, the filter also records
+    /// which patterns match listed items. It can then warn about patterns that match nothing.
     List(ItemKind, Option<Page>),
     Completion(Box<Completion>),
 }
@@ -573,8 +573,8 @@ impl Settings {
             }
     }
 
-    /// Returns `true` if the annotation rules allow calls to the tool `name`. If there are such
-    /// rules, the tool must be known, and they must allow the annotations of all tools with this
+    /// Returns `true` if the annotation rules allow calls to the tool `name`, or if there are no
+    /// such rules. The server must list the tool, and the rules must allow all tools with this
     /// name.
     fn permit_call(&self, name: &str, known: Option<&Known<HashSet<String>>>) -> bool {
         !self.judge_annotations()

@@ -13,7 +13,7 @@ use crate::message::Tally;
 pub(super) struct Balance {
     tally: Tally,
     /// The refill of the budget, with the time of the last refill. `None` if the budget has no
-    /// refill, so that no operation needs the current time.
+    /// refill.
     clock: Option<Clock>,
 }
 

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::pattern::Selection;
 
-/// The name of the setting that limits the cost of a run. Errors about this limit use it like the
-/// name of a budget, so no budget can have this name.
+/// The setting that limits the cost of a composite's run. An error about this limit contains
+/// `max_cost` instead of the name of a budget. Budgets cannot have this name.
 pub(super) const MAX_COST: &str = "max_cost";
 
 /// A limit on the total number, size or cost of tool calls. A [`BudgetLayer`](super::BudgetLayer)

@@ -56,8 +56,8 @@ const LOOKS_FOR_ROOM: usize = 8;
 /// ```
 #[derive(Clone)]
 pub struct MemoryBudgets {
-    /// The balances of each budget. The list is searched by the name of the budget, which is faster
-    /// than a map for a few budgets. The lock is held only while a budget is looked up or added.
+    /// The balances of each budget. A list, because a linear search is faster than a map if there
+    /// are only a few budgets.
     budgets: Arc<RwLock<Vec<Named>>>,
     max_callers: usize,
 }
@@ -71,8 +71,8 @@ struct TooManyCallers {
 
 type Named = (Arc<str>, Arc<Usage>);
 
-/// The handle that [`BudgetStore::open`] returns. It refers directly to the balances of the budget,
-/// so that reservations need no lookup.
+/// A handle for one budget, returned by [`BudgetStore::open`]. Refers directly to the balances of
+/// the budget, so that reservations need no lookup.
 struct Open {
     budget: Budget,
     kept: Arc<Usage>,
@@ -89,7 +89,7 @@ struct Usage {
     count: AtomicUsize,
 }
 
-/// The balances of those callers of a budget that belong to one shard.
+/// One shard of the callers of a budget, with the balance of each caller.
 #[derive(Default)]
 struct Callers {
     balances: HashMap<Arc<str>, Shared>,

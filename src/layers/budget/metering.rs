@@ -27,7 +27,7 @@ pub(super) struct Charged {
     prices: Box<[(Selection, Price)]>,
 }
 
-/// A budget. If the store supports opening budgets, also contains the opened budget.
+/// A budget and, if `BudgetStore::open` returned one, the handle of the budget in the store.
 struct Open {
     budget: Budget,
     store: Option<Box<dyn OpenBudget>>,
@@ -61,7 +61,6 @@ pub(super) struct Charges {
 #[derive(Clone, Copy)]
 struct Count {
     unit: Unit,
-    /// The maximum amount that the budget charges for a single call.
     max: u64,
 }
 
@@ -76,9 +75,9 @@ enum Amounts {
 }
 
 enum Reserved {
-    /// A reservation in the account of a run.
+    /// An amount reserved from a limit of the run: its cost limit, or a budget per run.
     Held(Hold),
-    /// A reservation in a store.
+    /// An amount reserved in the budget store.
     Permitted(BudgetPermit),
 }
 
@@ -151,8 +150,9 @@ impl Charging {
         Ok(Self { next: 0, caller: None, charges })
     }
 
-    /// Reserves the remaining budgets in order. If a store does not reply immediately, returns a
-    /// future for the reply and pauses. Returns `None` when all budgets are reserved.
+    /// Reserves the remaining budgets in order. Returns `None` when all budgets are reserved. If
+    /// the store does not reply immediately, returns its pending reply. The caller must await this
+    /// reply, pass its output to [`answered`](Self::answered), and then call `go_on` again.
     pub(super) fn go_on(
         &mut self,
         charged: Option<&Charged>,
@@ -189,8 +189,9 @@ impl Charging {
         Ok(None)
     }
 
-    /// Adds the reservation that a store returned after a delay. Called with the output of the
-    /// future that [`go_on`](Self::go_on) returned.
+    /// Adds a reservation for which the store did not reply immediately. `reserved` is the output
+    /// of the future that [`go_on`](Self::go_on) returned. Returns an error if the store denied the
+    /// reservation.
     pub(super) fn answered(
         &mut self,
         charged: Option<&Charged>,
@@ -219,8 +220,7 @@ impl Charges {
         self.is_forwarded = true;
     }
 
-    /// Returns `true` if there are no reservations, so that nothing has to be settled after the
-    /// reply.
+    /// Returns `true` if the call has no reservations that must be settled after the reply.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         matches!(self.amounts, Amounts::Nothing)
@@ -248,8 +248,9 @@ impl Charges {
         });
     }
 
-    /// Returns `true` if a call to the tool is charged to the budget. Free calls are not charged to
-    /// budgets whose unit is cost.
+    /// Returns `true` if calls of `tool` are charged to `budget`. Returns `false` if the budget
+    /// does not select the tool. Also returns `false` if the budget limits costs, and calls of the
+    /// tool cost nothing.
     fn are_of(&self, budget: &Budget, tool: &str) -> bool {
         let is_free = budget.unit() == Unit::Cost && self.price.is_nothing();
         !is_free && budget.selects(tool)
@@ -311,8 +312,8 @@ fn called(request: &Request) -> &str {
     request.tool_call().map_or("", |call| &call.name)
 }
 
-/// Returns the refusal of a call for which a budget has too little left, and logs it. `pause`
-/// limits the messages at the level `info`. `None` if the result of the run reports the refusal.
+/// Creates the error for a call that exceeds a budget, and logs it. `pause` limits how often the
+/// message is logged at the level `info`. If `pause` is `None`, it is logged at the level `debug`.
 fn over(
     budget: &str,
     retry_after: Option<Duration>,

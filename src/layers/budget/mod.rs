@@ -231,8 +231,8 @@ impl BudgetLayer {
         self.rules.iter().flat_map(|rules| &rules.budgets)
     }
 
-    /// Returns the tool patterns of all budgets and costs. Each pattern comes with the name of the
-    /// configuration setting that contains it, for use in warnings.
+    /// Returns the tool patterns of all budgets and costs, for warnings. Each pattern comes with
+    /// the name of the setting that contains it, such as `budget.limits.tools`.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         self.rules.iter().flat_map(|rules| {
             let budgets =

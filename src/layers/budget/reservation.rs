@@ -7,8 +7,8 @@ use std::{
 
 use super::{balance::Balance, definition::Budget};
 
-/// A balance that several reservations share. While a reservation refers to the balance, the store
-/// does not evict the caller that it belongs to.
+/// A balance that several reservations share. The store does not evict a caller while a reservation
+/// refers to the balance of the caller.
 pub(super) type Shared = Arc<Mutex<Balance>>;
 
 /// An amount of a balance that is reserved for a tool call. [`settle`](Self::settle) charges the

@@ -33,9 +33,8 @@ pub(super) struct Store(pub(super) Arc<dyn BudgetStore>);
 // === impl Rules ===
 
 impl Rules {
-    /// Returns `true` if the layer has a budget or a cost. A cost matters even without a budget,
-    /// because it counts toward the cost limits of runs. A store or a caller function alone has no
-    /// effect.
+    /// Returns `true` if the layer has a budget or a cost. Without budgets, costs still count
+    /// toward the cost limits of runs.
     pub(super) const fn charge_anything(&self) -> bool {
         !(self.budgets.is_empty() && self.costs.is_empty())
     }

@@ -39,7 +39,8 @@ pub(super) fn equal(one: Option<&JsonObject>, other: Option<&JsonObject>) -> boo
     }
 }
 
-/// Returns a copy of the arguments in which equal numbers are equal texts: `1.0` becomes `1`.
+/// Returns a copy of the arguments in which equal numbers have the same JSON text: `1.0` becomes
+/// `1`.
 pub(super) fn canonical(arguments: &JsonObject) -> JsonObject {
     let members = arguments.iter();
     members.map(|(name, value)| (name.clone(), canonical_value(value))).collect()

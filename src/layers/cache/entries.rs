@@ -17,16 +17,15 @@ use crate::message::Reply;
 
 /// The estimated memory overhead of a cache entry, in bytes, in addition to its key and its result.
 const ENTRY_BYTES: usize = 512;
-/// The maximum total size of the cache divided by this number is its slack: the number of bytes
-/// that may be added between two evictions.
+/// The cache evicts entries each time `1 / SLACK` of its maximum size has been added.
 const SLACK: usize = 16;
 
 /// The cached results of one cache rule. Evicts results to bound their total size.
 pub(super) struct Entries {
     results: moka::sync::Cache<Arc<Key>, CachedReply, RandomState>,
     ttl: Duration,
-    /// The maximum total size of the entries, in bytes. An eviction reduces the total size to
-    /// `max_bytes - slack`, so that `slack` bytes can be added before the next eviction.
+    /// The maximum total size of the entries, in bytes. Each eviction leaves `slack` bytes free for
+    /// new entries.
     max_bytes: usize,
     slack: usize,
     /// The number of bytes that were added since the last eviction.
@@ -59,7 +58,6 @@ impl Entries {
         Self { results, ttl, max_bytes, slack, added: AtomicUsize::new(0) }
     }
 
-    /// Returns the lifetime of a new result.
     pub(super) const fn ttl(&self) -> Duration {
         self.ttl
     }

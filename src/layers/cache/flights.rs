@@ -70,7 +70,7 @@ pub(super) enum WhenRunning {
     Separate,
 }
 
-/// The outcome of [`Results::board`].
+/// How [`Results::board`] handled a tool call.
 pub(super) enum Boarding {
     /// Another caller is already running the call. The future resolves to its outcome.
     Joined(Flight),

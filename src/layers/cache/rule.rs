@@ -81,9 +81,9 @@ impl CacheRule {
     /// Sets a store that shares the results between processes. By default, results are cached only
     /// in the memory of this process.
     ///
-    /// If the memory has no result, the store is asked before the tool is called. The processes
-    /// that share a store must have the same tools behind them, because the results of tools with
-    /// equal definitions are shared.
+    /// If the memory contains no result, the layer looks it up in the store before it calls the
+    /// tool. All processes that share a store must have the same tools behind them, because they
+    /// share the results of tools with equal definitions.
     #[must_use]
     pub fn store(mut self, store: Arc<dyn CacheStore>) -> Self {
         self.store = Some(store);

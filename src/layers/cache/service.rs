@@ -82,12 +82,12 @@ pin_project! {
 /// A running tool call, held by the caller that started it. Other callers may have joined the call.
 struct StartedCall {
     flight: Flight,
-    /// Withdraws the pending questions of servers when this caller is dropped, because only its
-    /// client could answer them.
+    /// Withdraws the pending questions of servers when the first caller is dropped, because only
+    /// the client of this caller could answer them.
     _questions: Option<EndQuestions>,
 }
 
-/// Ends the questions of a call when dropped.
+/// Withdraws the pending questions of servers to the client when it is dropped.
 struct EndQuestions(Questions);
 
 /// How the cache handled a tool call. Recorded in spans and metrics.
@@ -132,8 +132,8 @@ impl Shared {
         }
     }
 
-    /// Returns the entry of a call in the store of its rule. Returns `None` if the rule has no
-    /// store, or if the definition of the tool has just changed.
+    /// Returns the entry for a tool call in the [`CacheRule`]'s store. Returns `None` if the rule
+    /// has no store, or if the definition of the tool has just changed.
     fn stored(
         &self,
         tool: CachedTool,
@@ -495,7 +495,8 @@ impl Drop for EndQuestions {
 // === impl Use ===
 
 impl Use {
-    /// Returns how a call is recorded that reaches the tool.
+    /// Returns the value to record for a call that reaches the tool: [`Bypass`](Self::Bypass) if
+    /// the client bypassed the cache, and [`Miss`](Self::Miss) otherwise.
     fn of_call(when_running: WhenRunning) -> Self {
         if when_running == WhenRunning::Replace { Self::Bypass } else { Self::Miss }
     }

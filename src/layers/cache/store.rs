@@ -14,8 +14,8 @@ use crate::{
 
 /// A store that shares cached results between processes, such as the replicas of a gateway.
 ///
-/// A store that is unavailable must not fail a call: it then has no results. Therefore none of the
-/// methods returns an error.
+/// A failure of the store must not fail a tool call, so the methods return no errors. While a store
+/// is unavailable, it behaves as if it were empty.
 pub trait CacheStore: Send + Sync + fmt::Debug {
     /// Returns the stored result with this key and the time after which it expires. Returns `None`
     /// if there is none.
@@ -30,17 +30,18 @@ pub trait CacheStore: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey(Fingerprint);
 
-/// Records whether a store had the result of a call.
+/// Called after a lookup in a [`CacheStore`], with `true` if the store had a result. Records a
+/// cache hit or a cache miss.
 type OnRead = Box<dyn Fn(bool) + Send + Sync>;
 
-/// The entry of a call in a store.
+/// The entry for one tool call in a [`CacheStore`]. The store may not contain it yet.
 pub(super) struct StoredEntry {
     pub(super) store: Arc<dyn CacheStore>,
     pub(super) key: CacheKey,
     pub(super) ttl: Duration,
-    /// Whether the store is asked for a result. `false` if the client bypasses the cache.
+    /// `false` if the client bypasses the cache. The result is then written to the store, but not
+    /// read from it.
     pub(super) reads: bool,
-    /// Records whether the store had a result.
     pub(super) on_read: OnRead,
 }
 

@@ -75,9 +75,9 @@ impl FlowLayer {
         self
     }
 
-    /// Sets the layer behind this layer whose composites clients call. The labels of a composite
-    /// follow from its steps. Without this setting, composites have the labels that the policy
-    /// gives to tools with their names.
+    /// Sets the [`CompositeLayer`] behind this layer. The labels of a composite then follow from
+    /// its steps. Without this setting, a composite has the labels that the policy assigns to its
+    /// name.
     ///
     /// A [`StackLayer`](crate::stack::StackLayer) sets its own composites.
     #[must_use]
@@ -101,7 +101,8 @@ impl FlowLayer {
         self.settings.policy.is_empty()
     }
 
-    /// Uses the sessions of `before`, so that their labels are kept.
+    /// Shares the session labels of `before`, so that sessions keep their labels when this layer
+    /// replaces `before`.
     #[cfg(feature = "config")]
     pub(crate) fn take_over(&mut self, before: &Self) {
         self.settings.sessions = before.settings.sessions.clone();

@@ -25,22 +25,22 @@ pub(super) struct FlowRule(
     pub(super) Option<Arc<Rule>>,
 );
 
-/// The labels of the calls of composites.
+/// The labels of calls to composites, by the name of the composite.
 #[derive(Debug)]
 pub(super) struct CompositeFlows(HashMap<String, CallFlow>);
 
-/// A forwarded tool call.
+/// A forwarded tool call. Contains what the rule needs when the reply arrives.
 #[derive(Debug)]
 pub(super) struct Call {
     flow: CallFlow,
-    /// The session that receives the result. `None` if sessions are not judged.
+    /// The session that receives the result. `None` with [`SessionMode::Off`].
     session: Option<SessionKey>,
 }
 
-/// The settings of a [`FlowLayer`](super::FlowLayer).
+/// The settings of a [`FlowLayer`](super::FlowLayer), and the labels that follow from them.
 pub(super) struct Rule {
     pub(super) settings: Settings,
-    /// The labels of the calls of composites if the annotations of the tools are unknown.
+    /// The labels of calls to composites. Used while the annotations of the tools are unknown.
     flows: CompositeFlows,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Settings {
     pub(super) composites: CompositeLayer,
     /// Converts the name of a tool to its name in the policy. `None` if both names are equal.
     pub(super) original: Option<Original>,
-    /// Limits the messages about calls of egress tools.
+    /// Limits how often calls of egress tools are logged as warnings.
     pub(super) log: Arc<LogPause>,
 }
 
@@ -167,7 +167,7 @@ impl Rule {
         }
     }
 
-    /// Returns the labels of the calls of a tool or composite.
+    /// Returns the labels that apply to calls of a tool or composite.
     fn flow(&self, name: &str, known: Option<&Known<CompositeFlows>>) -> CallFlow {
         let flows = known.map_or(&self.flows, Known::derived);
         let tool = || CallFlow::of_tool(&self.settings.labels(name, known.map(Known::tools)));
@@ -204,8 +204,8 @@ impl fmt::Debug for Rule {
 // === impl Settings ===
 
 impl Settings {
-    /// Returns the labels of the calls of all composites. Without `tools`, all annotations are
-    /// treated as missing.
+    /// Returns the labels of calls to all composites. If `tools` is `None`, treats all tools as if
+    /// they had no annotations.
     fn flows(&self, tools: Option<&Tools>) -> CompositeFlows {
         let flows = self.composites.call_flows(&|name| self.labels(name, tools));
         CompositeFlows(self.composites.names().map(str::to_owned).zip(flows).collect())
@@ -231,8 +231,8 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Replaces the labels in the `_meta` of a tool result. Labels of a server are removed, because
-/// only the policy decides.
+/// Sets the labels in the `_meta` of a tool result. Removes labels that the server has set, because
+/// only the policy determines the labels.
 fn mark(reply: &mut Reply, labels: DataLabels) {
     let Some(result) = reply.tool_result() else { return };
     let is_marked = result.meta.as_ref().is_some_and(|meta| meta.contains_key(FLOW_LABELS));

@@ -19,9 +19,9 @@ pub(super) struct SessionKey(pub(super) Option<String>);
 
 /// The labels of the results that sessions have received. A session without labels is not stored.
 ///
-/// If there are too many sessions, the one that has received no labeled result for the longest time
-/// is evicted. Until its labels would have expired, each session that is not stored has them,
-/// because it may be the evicted one.
+/// At most [`MAX_SESSIONS`] sessions are stored. When a further session receives labels, the store
+/// evicts the session whose last labeled result is oldest. Until the labels of the evicted session
+/// expire, they apply to every session that is not stored, because it may be the evicted one.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     stored: Mutex<Stored>,
@@ -98,8 +98,8 @@ impl Stored {
         current.map(|received| received.labels).unwrap_or_default()
     }
 
-    /// Removes all expired sessions. If there are none, evicts the session that has received no
-    /// labeled result for the longest time, and returns `true`.
+    /// Removes all expired sessions. If the store is still full, evicts the session whose last
+    /// labeled result is oldest, and returns `true`.
     fn evict(&mut self, now: Instant, expires_after: Duration) -> bool {
         self.sessions.retain(|_, received| !received.is_expired(now, expires_after));
         if !self.is_full() {

@@ -215,8 +215,8 @@ impl Rule {
             || !self.drifted().contains_key(name)
     }
 
-    /// Returns `true` if clients may call the tool although the server does not list it, so that
-    /// its current definition is unknown.
+    /// Returns `true` if clients may call a tool that the server does not list. The current
+    /// definition of such a tool is unknown.
     fn permits_unlisted(&self, name: &str) -> bool {
         self.on_drift == OnDrift::Warn || !self.tools.contains_key(name)
     }
