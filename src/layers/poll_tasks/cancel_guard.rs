@@ -26,7 +26,8 @@ impl<S: ToolService> CancelGuard<S> {
         Self { task: Some(RunningTask { service, id, context }) }
     }
 
-    /// Prevents the cancellation: the task has ended, or another call continues to wait for it.
+    /// Prevents the cancellation. Called when the task has ended, or when a later call will
+    /// continue to wait for the task.
     pub(super) fn disarm(&mut self) {
         self.task = None;
     }

@@ -17,9 +17,9 @@ pub struct PollTasksLayer {
 
 #[derive(Clone)]
 pub(super) struct Settings {
-    /// The name of the server.
+    /// The name of the server, for error messages and for the owner of stored states.
     pub(super) name: Arc<str>,
-    /// The store of the states of tasks that wait for answers.
+    /// Stores the states of tasks that wait for answers.
     pub(super) state: Arc<dyn Store>,
     pub(super) caller: Option<ContextKey>,
 }

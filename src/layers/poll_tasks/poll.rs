@@ -28,10 +28,10 @@ use crate::{
 const MAX_TASK_ID: usize = 1024;
 /// The maximum number of attempts to send a request about a task while the server is unavailable.
 const MAX_ATTEMPTS: usize = 5;
-/// The minimum pause between two such attempts.
+/// The minimum pause between two attempts to send the same request about a task.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// A call that waits for its task.
+/// A tool call that waits for the outcome of a task that the server has started.
 pub(super) struct Polling<S: ToolService> {
     settings: Arc<Settings>,
     service: S,
@@ -180,7 +180,8 @@ impl<S: ToolService> Polling<S> {
         self.error(&format!("did not report the state of its task, which was last `{status}`"))
     }
 
-    /// Asks the caller the open questions of the task. The call ends, and the task continues.
+    /// Returns the open questions of the task as the reply to the call. The call ends, and the task
+    /// continues.
     async fn ask(&mut self, open: InputRequests) -> Result<Reply, ErrorData> {
         let can_answer = open.values().all(|request| self.abilities.lacks(request).is_none());
         let state = match can_answer && open.len() <= MAX_QUESTIONS {

@@ -12,7 +12,8 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The beginning of each `requestState` of this layer. The handle of the stored state follows.
+/// The prefix of each `requestState` that this layer creates. The handle of the stored state
+/// follows the prefix.
 const PREFIX: &str = "mcp-composite/task.";
 /// The poll interval of a task whose server recommends none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,7 +22,8 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum poll interval.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A task, and what is needed to continue to wait for it.
+/// The state of a call that waits for a task. Contains all data that a later call needs to continue
+/// to wait.
 #[derive(Serialize, Deserialize)]
 pub(super) struct TaskState {
     pub(super) id: String,
@@ -35,8 +37,7 @@ pub(super) struct TaskState {
 /// The owner of the states of tasks: the server, the tool and the caller.
 pub(super) struct Owner {
     key: Vec<u8>,
-    /// The key of the caller, for the caller's share of the store. `None` if callers are not
-    /// identified.
+    /// Identifies the caller to the store. `None` if the layer does not identify callers.
     caller: Option<Vec<u8>>,
 }
 
@@ -46,7 +47,8 @@ pub(super) fn handle(request_state: &str) -> Option<&str> {
     request_state.strip_prefix(PREFIX)
 }
 
-/// Returns the time to wait before the next request for the state of a task.
+/// Returns the time to wait before the next `tasks/get` request: the interval that the server
+/// recommends, limited to 100 ms to 30 s.
 pub(super) fn interval(task: &Task) -> Duration {
     let interval = task.poll_interval_ms.map_or(POLL_INTERVAL, Duration::from_millis);
     interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)

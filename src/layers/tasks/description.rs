@@ -5,10 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rmcp::model::{Task, TaskStatus};
 
-/// The recommended time between two requests of a client for the state of a task.
+/// The poll interval that clients receive: the recommended time between two `tasks/get` requests.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The data of a task that clients receive, without its payload.
+/// The data that describes a task in every reply, such as its status. Does not include the payload,
+/// such as the result or the open questions.
 pub(super) struct Description {
     pub(super) status: TaskStatus,
     pub(super) created_at: Timestamp,
@@ -20,7 +21,7 @@ pub(super) struct Description {
 // === impl Description ===
 
 impl Description {
-    /// Returns the task with this ID as clients receive it.
+    /// Converts the description to a [`Task`] with the given ID.
     pub(super) fn task(self, id: &str) -> Task {
         let [created, updated] = [self.created_at, self.updated_at].map(text);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -30,7 +31,7 @@ impl Description {
     }
 }
 
-/// Formats a time as in ISO 8601, with milliseconds.
+/// Formats a time as in ISO 8601, with milliseconds, such as `2026-01-31T12:00:00.000Z`.
 fn text(time: Timestamp) -> String {
     format!("{time:.3}")
 }

@@ -5,12 +5,12 @@ use thiserror::Error;
 
 use super::shared::store::TaskStoreError;
 
-/// There is no task with this ID that the caller may access. Its text does not depend on the
-/// reason, so that clients cannot probe for the tasks of others.
+/// The error for a task ID that is unknown, has expired, or belongs to another caller. The message
+/// is the same in all cases, so that clients cannot probe for the tasks of other callers.
 #[derive(Debug)]
 pub(super) struct UnknownTask;
 
-/// The reason why there is no room for a task or its data.
+/// The reason why a task cannot be created, or cannot store more data.
 #[derive(Debug, Error)]
 pub(super) enum LimitReached {
     #[error("too many tasks: {max} have not ended; retry later")]

@@ -110,14 +110,15 @@ impl Settings {
         self.composites.get(name).copied()
     }
 
-    /// Returns the owner of the tasks that a request starts: its caller, and the view through which
-    /// it came.
+    /// Returns the owner of the tasks that a request starts: the caller, and the view (a URL path
+    /// of the gateway) that received the request.
     pub(super) fn owner(&self, context: &Context) -> Owner {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
         Owner { view: context.view().map(|view| view.to_string()), caller }
     }
 
-    /// Returns the bytes that identify an owner in the memory of this process.
+    /// Returns the owner of the tasks that a request starts as bytes, for tasks in the memory of
+    /// this process.
     pub(super) fn local_owner(&self, context: &Context) -> Vec<u8> {
         let Owner { view, caller } = self.owner(context);
         // The path of a view contains no NUL, so different pairs are different owners.

@@ -28,20 +28,22 @@
 //! tool = "count"
 //! ```
 //!
-//! Clients with a protocol version before 2026-07-28 cannot receive questions as the reply to a
-//! call, so an optional call of such a client becomes a task when it asks.
+//! Before protocol version 2026-07-28, the reply to a tool call cannot contain questions for the
+//! user. If such a client calls a composite with [`TaskMode::Optional`], the call becomes a task
+//! when the composite asks a question.
 //!
 //! A client supports tasks if it declares the extension: since protocol version 2026-07-28 in each
 //! request, and before that in `initialize`. All other clients always receive the result.
 //!
 //! # The life of a task
 //!
-//! - A task that works or waits is `working` or `input_required`. A task ends as `completed`,
-//!   `failed` or `cancelled`. A result with `isError` is also `completed`. The state of an ended
-//!   task contains the result or the JSON-RPC error, and does not change any more.
-//! - A run that asks the user questions makes its task `input_required`. The keys of the questions
-//!   begin with the number of the round, such as `1:approve`. Answers to other keys are ignored.
-//!   The run continues after all open questions are answered.
+//! - A running task has the status `working`, or `input_required` while it waits for the user. A
+//!   task ends as `completed`, `failed` or `cancelled`. A result with `isError` is also
+//!   `completed`. The state of an ended task contains the result or the JSON-RPC error, and does
+//!   not change any more.
+//! - If a run asks the user questions, the status of its task becomes `input_required`. The keys of
+//!   the questions begin with the number of the round, such as `1:approve`. Answers to other keys
+//!   are ignored. The run continues after all open questions are answered.
 //! - `tasks/cancel` drops the run, and thereby cancels the calls that it makes.
 //! - A run as a task sends no progress notifications, log messages and questions over the
 //!   connection of the client, because its request has ended. A client that polls `tasks/get`
@@ -50,11 +52,13 @@
 //!   later calls of backends that need it fail.
 //! - A task expires an hour after its last change, or after the timeout of its composite if this is
 //!   longer. Its `ttlMs` is the time from its creation until then.
-//! - By default, tasks are in the memory of this process. They end with the process, and other
-//!   replicas do not know them. A [shared store](#shared-stores) changes this. Otherwise, if any
-//!   replica must be able to continue the runs of a composite that asks, set its mode to `never`.
+//! - By default, tasks are stored in the memory of the process. They are lost when the process
+//!   ends, and other replicas cannot access them. Set a [shared store](#shared-stores) to avoid
+//!   this. Without one, if any replica must be able to continue the runs of a composite that asks
+//!   questions, set the mode of the composite to `never`.
 //!
-//! Tasks that a server starts are another matter: see [`poll_tasks`](crate::poll_tasks).
+//! This module does not handle tasks that a server starts. For those, see
+//! [`poll_tasks`](crate::poll_tasks).
 //!
 //! There is no notification when the state of a task changes, because rmcp does not support
 //! subscriptions to tasks.
@@ -90,8 +94,9 @@
 //!   run, and can no longer change the task. [Interrupted runs](crate::composite#interrupted-runs)
 //!   describes which steps are called again.
 //! - *Questions.* A task that waits for input has no lease and no run. The replica that receives
-//!   the last answer continues the task, with the headers and the access token of the request with
-//!   the answer. An optional call becomes a task when it asks.
+//!   the last answer continues the task, with the headers and the access token of the request that
+//!   contained this answer. A call with [`TaskMode::Optional`] becomes a task when it asks a
+//!   question.
 //! - *Callers.* A task that a replica takes over has no headers and no access token. Layers
 //!   identify its caller from the record, instead of their `caller` functions. Calls of backends
 //!   that need the access token of the caller fail.

@@ -46,15 +46,16 @@ struct Registry {
 #[derive(Default)]
 struct Entries {
     tasks: HashMap<Arc<str>, Entry>,
-    /// All tasks, sorted by expiry time: pairs of the expiry time and the ID.
+    /// The expiry time and the ID of each task, sorted by expiry time.
     expiries: BTreeSet<(Instant, Arc<str>)>,
     /// The runs of the unfinished tasks.
     runs: JoinSet<()>,
-    /// Whether new tasks and questions are rejected.
+    /// `true` if the registry is shutting down, so that new tasks and questions are rejected.
     is_closed: bool,
 }
 
-/// A reservation for a new task. The task does not exist before it is started.
+/// Room for a new task, reserved from the limits of the registry. [`start`](Self::start) creates
+/// the task.
 pub(super) struct Reservation {
     registry: TaskRegistry,
     id: Arc<str>,
@@ -87,8 +88,9 @@ impl TaskRegistry {
         Self { local: Arc::default(), shared }
     }
 
-    /// Replaces the registry with `before`, the registry of a previous configuration. If
-    /// `is_same_store` is `false`, new tasks are in the store of this registry.
+    /// Takes over the tasks of `before`, the registry of the previous configuration. If
+    /// `is_same_store` is `false`, the store in the configuration has changed, and this registry
+    /// keeps its own store.
     #[cfg(feature = "config")]
     pub(crate) fn take_over(&mut self, before: &Self, is_same_store: bool) {
         self.local = before.local.clone();
@@ -103,13 +105,14 @@ impl TaskRegistry {
         self.shared.as_ref()
     }
 
-    /// Returns `true` if a service continues tasks of other processes.
+    /// Returns `true` if a service of this process can continue the tasks of other processes.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn is_watched(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.is_watched())
     }
 
-    /// Drops the services that continue tasks of a view for which `is_served` returns `false`.
+    /// Drops the services of all views (URL paths of the gateway) for which `is_served` returns
+    /// `false`. They no longer continue tasks of other processes.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
         if let Some(shared) = &self.shared {
@@ -162,7 +165,8 @@ impl TaskRegistry {
         self.local.live_entries().tasks.contains_key(id)
     }
 
-    /// Reserves a new task. `bytes` is the size of the data that the task holds while it works.
+    /// Reserves room for a new task. `bytes` is the size of the data that the task stores until it
+    /// ends.
     ///
     /// # Errors
     ///
@@ -253,7 +257,7 @@ impl Registry {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the tasks that have not expired.
+    /// Removes the expired tasks, and returns the others.
     fn live_entries(&self) -> MutexGuard<'_, Entries> {
         let mut entries = self.entries();
         entries.drop_expired(Instant::now());
@@ -268,7 +272,7 @@ impl Registry {
         entries.cancel_unfinished(is_meant)
     }
 
-    /// Counts bytes until the returned permit is dropped.
+    /// Counts `bytes` toward [`MAX_TASK_BYTES`] until the returned permit is dropped.
     fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, LimitReached> {
         let permit = u32::try_from(bytes)
             .ok()
@@ -292,7 +296,8 @@ impl Entries {
         if self.is_closed { Err(LimitReached::Closed) } else { Ok(()) }
     }
 
-    /// Returns a task with its ID. The error does not depend on whether the task exists.
+    /// Returns the task with this ID if it belongs to `owner`. The error does not reveal whether a
+    /// task with this ID exists.
     fn find(&mut self, id: &str, owner: &[u8]) -> Result<(Arc<str>, &mut Entry), UnknownTask> {
         let (id, _) = self.tasks.get_key_value(id).ok_or(UnknownTask)?;
         let id = id.clone();
@@ -305,7 +310,7 @@ impl Entries {
         self.tasks.insert(id, entry);
     }
 
-    /// Records that a task has changed, and extends its life.
+    /// Records that a task has changed, and postpones its expiry.
     fn renew(&mut self, id: &Arc<str>) {
         let Some(entry) = self.tasks.get_mut(id) else { return };
         self.expiries.remove(&(entry.expiry, id.clone()));
@@ -337,7 +342,7 @@ impl Entries {
 
 impl Reservation {
     /// Starts the task of `owner`. `run` returns the future that the task runs. `timeout` is the
-    /// maximum time that the run works without waiting for the user.
+    /// maximum duration of the run, not including the time that it waits for the user.
     ///
     /// # Panics
     ///
@@ -371,8 +376,8 @@ impl Reservation {
 // === impl TaskHandle ===
 
 impl TaskHandle {
-    /// Makes the task wait for the answers to `questions`. The receiver fails if the task is
-    /// cancelled.
+    /// Makes the task wait for answers to the questions in `open`. The returned receiver yields the
+    /// answers, or an error if the task is cancelled.
     ///
     /// # Errors
     ///

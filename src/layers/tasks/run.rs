@@ -32,7 +32,6 @@ impl<S> Call<S>
 where
     S: ToolService,
 {
-    /// Creates the request of the call.
     pub(super) fn request(&self) -> Request {
         Request::of_tool_call(self.params.clone(), self.context.clone())
     }

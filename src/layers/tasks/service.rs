@@ -30,7 +30,8 @@ use crate::{
     response_future::ResponseFuture,
 };
 
-/// A call that can become a task returns its result directly if it takes no longer than this.
+/// A call with `TaskMode::Optional` becomes a task if it takes longer than this. Otherwise, it
+/// returns its result directly.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Middleware that runs calls of composites as MCP tasks. Created by
@@ -66,8 +67,9 @@ impl<S> Tasks<S> {
 }
 
 impl<S: ToolService> Tasks<S> {
-    /// Starts looking for tasks of other replicas whose process has ended, which this service then
-    /// continues. `tracing` contains the view of the service. Does nothing without a shared store.
+    /// Starts to look in the shared store for tasks whose replica has ended, which this service
+    /// then continues. `tracing` contains the view of the service. Does nothing without a shared
+    /// store.
     pub(crate) fn watch(&self, tracing: Option<&Arc<Tracing>>) {
         if let Some(settings) = &self.settings
             && let Some(shared) = settings.registry.shared()
@@ -105,8 +107,8 @@ where
 // === impl Settings ===
 
 impl Settings {
-    /// Returns the future of the reply to a request that concerns tasks. Returns all other requests
-    /// as an error.
+    /// Handles a request that concerns tasks, and returns the future of the reply. Returns any
+    /// other request unchanged as an error.
     fn work<S>(self: Arc<Self>, inner: &mut S, request: Request) -> Result<ReplyFuture<S>, Request>
     where
         S: ToolService,
@@ -136,7 +138,8 @@ impl Settings {
         }
     }
 
-    /// Calls a composite. Returns its result, or the task as which the call continues.
+    /// Calls a composite. Returns the result or, if the call continues in the background, a new
+    /// task.
     async fn start<S>(
         self: Arc<Self>,
         tool: TaskTool,
@@ -179,8 +182,8 @@ impl Settings {
         Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
     }
 
-    /// Calls a composite. Returns its result, or the task in the shared store as which the call
-    /// continues.
+    /// Calls a composite. Returns the result or, if the call continues in the background, a new
+    /// task in the shared store.
     async fn start_shared<S>(
         self: Arc<Self>,
         shared: Arc<SharedTasks>,

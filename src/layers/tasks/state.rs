@@ -15,13 +15,13 @@ use tokio::{
 use super::error::LimitReached;
 use crate::json_size::json_bytes;
 
-/// A task and its state.
+/// A task in the memory of this process.
 pub(super) struct Entry {
     pub(super) owner: Vec<u8>,
     pub(super) created: Instant,
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
-    /// The lifetime of the task from its last change.
+    /// The time from the last change of the task until the task expires.
     lifetime: Duration,
     pub(super) expiry: Instant,
     pub(super) state: State,
@@ -52,12 +52,12 @@ pub(super) enum Ended {
     Cancelled,
 }
 
-/// The questions for which a task waits.
+/// The open questions of a task, and the answers received so far.
 pub(super) struct Questions {
     open: InputRequests,
     answers: InputResponses,
     answered: oneshot::Sender<InputResponses>,
-    /// Counts the size of the questions and answers.
+    /// The permit for the total size of the questions and answers.
     bytes: OwnedSemaphorePermit,
 }
 
@@ -92,7 +92,7 @@ impl Entry {
         }
     }
 
-    /// Records that the task has changed.
+    /// Records that the task has changed now, and postpones its expiry.
     pub(super) fn renew(&mut self) {
         self.updated_at = Timestamp::now();
         self.expiry = Instant::now() + self.lifetime;
@@ -116,8 +116,8 @@ impl Entry {
         true
     }
 
-    /// Ends the task. `hold` counts the size of its outcome. If there is no room for it, the task
-    /// fails.
+    /// Ends the task with the given outcome. `hold` reserves room for the outcome. If it returns an
+    /// error, the task fails.
     pub(super) fn end(
         &mut self,
         ended: Ended,
@@ -186,8 +186,8 @@ impl Questions {
         Self { open, answers: InputResponses::new(), answered, bytes }
     }
 
-    /// Takes the answers to open questions, and ignores all others. `hold` counts the size of an
-    /// answer.
+    /// Takes the answers to open questions, and ignores all other answers. `hold` reserves room for
+    /// an answer of the given size.
     ///
     /// # Errors
     ///
@@ -207,7 +207,6 @@ impl Questions {
         Ok(())
     }
 
-    /// Returns the number of open questions.
     pub(super) fn open(&self) -> usize {
         self.open.len()
     }

@@ -11,8 +11,7 @@ pub(super) type TaskTools = HashMap<String, TaskTool>;
 /// A composite whose calls can become tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskTool {
-    /// Whether each call becomes a task immediately.
+    /// `true` for `TaskMode::Always`: each call becomes a task immediately.
     pub(super) is_immediate: bool,
-    /// The timeout of a run.
     pub(super) timeout: Duration,
 }

@@ -27,11 +27,12 @@ use crate::{
 const SAVES: u32 = 5;
 /// The maximum number of attempts to store the end of a run while the store is unavailable.
 const ENDS: u32 = 60;
-/// The time between two attempts.
+/// The time between two attempts to reach an unavailable store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A task that this replica runs. Its record is written with the token of this replica's lease, so
-/// that a write fails after another replica has changed the record.
+/// A task that this replica runs. Each write to the record of the task names the expected token of
+/// the record. If another replica has changed the record, it has another token, and the write
+/// fails.
 pub(super) struct Held {
     store: Arc<dyn TaskStore>,
     pub(super) key: String,
@@ -42,8 +43,8 @@ pub(super) struct Held {
     writing: tokio::sync::Mutex<()>,
     /// Cancelled when the run must be dropped.
     pub(super) dropped: CancellationToken,
-    /// Cancelled before the run is dropped because its task or its call was cancelled. Otherwise,
-    /// another replica continues a run that is dropped.
+    /// Cancelled if the run is dropped because its task or its call was cancelled. Not cancelled if
+    /// the run is dropped for another replica to continue it.
     pub(super) cancelled: CancellationToken,
 }
 
@@ -102,7 +103,7 @@ impl Held {
         self.status().stage == Stage::Running
     }
 
-    /// Drops the run. `stage` determines whether it may still clean up.
+    /// Drops the run. With [`Stage::Cancelled`], the run may still clean up.
     pub(super) fn leave(&self, stage: Stage) {
         self.status().stage = stage;
         if stage == Stage::Cancelled {
@@ -111,7 +112,8 @@ impl Held {
         self.dropped.cancel();
     }
 
-    /// Drops the run, because another replica has changed the record.
+    /// Drops the run after another replica has changed the record. Reads the record to determine
+    /// whether the task was cancelled.
     pub(super) async fn lose(&self) {
         let stored = self.store.get(&self.key).await;
         let state = stored.ok().flatten().and_then(|task| record::parse::<State>(&task.state));
@@ -119,7 +121,7 @@ impl Held {
         self.leave(if is_cancelled { Stage::Cancelled } else { Stage::Lost });
     }
 
-    /// Makes the run of a call with this context store its state here.
+    /// Makes the run of a call with this context store its checkpoints in the record of this task.
     pub(super) fn keep_run_of(self: &Arc<Self>, context: &mut Context) {
         context.set_checkpoint(self.clone());
         context.set_cancellation(self.cancelled.clone());
@@ -145,7 +147,7 @@ impl Held {
         Ok(())
     }
 
-    /// Loads the checkpoint of a claimed task.
+    /// Loads the checkpoint of a task that this replica has claimed: the stored state of its run.
     pub(super) async fn load(&self) -> Result<(), TaskStoreError> {
         let mut attempt = 1;
         let checkpoint = loop {
@@ -205,7 +207,7 @@ impl Held {
         written
     }
 
-    /// Stores the state of the run.
+    /// Stores a checkpoint, the current state of the run, in the record of the task.
     async fn save_state(&self, checkpoint: Vec<u8>) -> Result<(), CheckpointError> {
         let _writing = self.writing.lock().await;
         let checkpoint: Arc<[u8]> = checkpoint.into();
@@ -255,7 +257,7 @@ impl Held {
         }
     }
 
-    /// Returns a write that changes only the phase of the record.
+    /// Returns a write that changes the phase of the record, such as working or ended, but no data.
     fn write_in(&self, phase: TaskPhase) -> TaskWrite<'_> {
         TaskWrite { expected: Some(&self.token), ..self.call.write(&self.token, phase) }
     }

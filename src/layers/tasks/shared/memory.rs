@@ -156,7 +156,7 @@ impl fmt::Debug for MemoryTaskStore {
     }
 }
 
-/// Checks whether there is room for another task.
+/// Returns an error if a limit on the number of tasks prevents another task of this caller.
 fn check_numbers(
     records: &HashMap<String, Record>,
     caller: Option<&[u8]>,
@@ -189,7 +189,7 @@ impl Record {
         }
     }
 
-    /// Returns the record after a write.
+    /// Returns the record as it is after the write.
     fn changed(&self, write: &TaskWrite<'_>) -> Self {
         let checkpoint = match write.phase {
             TaskPhase::Ended => &[],

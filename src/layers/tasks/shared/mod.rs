@@ -46,7 +46,7 @@ use crate::{
     message::{Context, Reply, ToolService, Tracing},
 };
 
-/// The number of renewals of a lease before it expires.
+/// A replica renews a lease this many times before the lease would expire.
 const RENEWALS: u32 = 3;
 /// The maximum number of tasks that a replica takes over at a time.
 const MAX_CLAIMS: usize = 8;
@@ -56,7 +56,7 @@ const MAX_CHANGES: usize = 8;
 /// Tasks in a store that several replicas share, and the runs of those that this replica runs.
 pub(super) struct SharedTasks {
     store: Arc<dyn TaskStore>,
-    /// Limits the number of runs.
+    /// Limits the number of tasks that this replica runs.
     slots: Arc<Semaphore>,
     running: Mutex<Running>,
     /// Limits the warnings about an unavailable store.
@@ -68,15 +68,16 @@ struct Running {
     /// The tasks that this replica runs, by key.
     held: HashMap<String, Arc<Held>>,
     runs: JoinSet<()>,
-    /// The task that renews leases and takes over tasks of other replicas.
+    /// The Tokio task that renews leases and takes over tasks of other replicas.
     lookout: JoinSet<()>,
     /// The services that can continue tasks, by the path of their view.
     runners: HashMap<Option<Arc<str>>, Runner>,
-    /// Whether this replica starts no more runs.
+    /// `true` if the replica is shutting down, and starts no more runs.
     is_closed: bool,
 }
 
-/// A new task whose call has not become a task yet.
+/// A task that is prepared for a call. Until [`start`](Self::start) is called, the call may still
+/// return its result directly instead of the task.
 pub(super) struct NewTask {
     shared: Arc<SharedTasks>,
     id: String,
@@ -84,7 +85,7 @@ pub(super) struct NewTask {
     slot: OwnedSemaphorePermit,
 }
 
-/// A task in the store.
+/// A task as read from the store.
 struct Found {
     key: String,
     token: String,
@@ -104,8 +105,9 @@ impl SharedTasks {
         }
     }
 
-    /// Makes `inner`, the service below a task layer with the composites `tools`, continue the
-    /// tasks of its view. Starts looking for tasks whose replica has ended.
+    /// Registers `inner` as the service that continues the tasks of its view. `inner` is the
+    /// service below a task layer with the composites `tools`. Also starts to look for tasks whose
+    /// replica has ended.
     pub(super) fn serve<S: ToolService>(
         self: &Arc<Self>,
         tools: &Arc<TaskTools>,
@@ -126,7 +128,7 @@ impl SharedTasks {
         }
     }
 
-    /// Returns `true` if a service continues tasks.
+    /// Returns `true` if a service is registered that can continue tasks.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn is_watched(&self) -> bool {
         !self.running().runners.is_empty()
@@ -209,8 +211,9 @@ impl SharedTasks {
         Err(TaskStoreError::Lost.into())
     }
 
-    /// Cancels a task. Drops its run if this replica runs it. Another replica drops it when it
-    /// renews its leases. Does nothing if the task has ended.
+    /// Cancels a task. If this replica runs the task, drops its run. If another replica runs it,
+    /// that replica drops the run when it next renews its leases. Does nothing if the task has
+    /// ended.
     pub(super) async fn cancel(&self, id: &str, owner: &Owner) -> Result<(), ErrorData> {
         for _ in 0..MAX_CHANGES {
             let found = self.find(id, owner).await?;
@@ -229,7 +232,7 @@ impl SharedTasks {
         Err(TaskStoreError::Lost.into())
     }
 
-    /// Starts no more runs, and waits until all runs have ended or wait for the user.
+    /// Prevents new runs, and waits until each current run has ended or waits for the user.
     pub(super) async fn finished(&self) {
         self.running().is_closed = true;
         let all = u32::try_from(MAX_UNFINISHED).unwrap_or(u32::MAX);
@@ -237,7 +240,7 @@ impl SharedTasks {
         drop(self.slots.acquire_many(all).await);
     }
 
-    /// Drops all runs, and gives their leases up, so that other replicas continue them at once.
+    /// Drops all runs, and releases their leases, so that other replicas continue them at once.
     pub(super) async fn close(&self) {
         let (held, mut runs, mut lookout) = {
             let mut running = self.running();
@@ -256,7 +259,8 @@ impl SharedTasks {
         }
     }
 
-    /// Logs that the store is unavailable, and returns the error for the client.
+    /// Converts an error of the store to the error that the client receives. If the store is
+    /// unavailable, also logs a warning.
     fn unavailable(&self, error: TaskStoreError) -> ErrorData {
         if matches!(error, TaskStoreError::Unavailable(_)) && self.outages.is_due_now() {
             tracing::warn!(reason = error.reason(), "the task store is unavailable");
@@ -264,21 +268,23 @@ impl SharedTasks {
         error.into()
     }
 
-    /// Reserves a run. Returns `None` if there are too many, or if the replica is shutting down.
+    /// Reserves a place for a run. Returns `None` if this replica already runs the maximum number
+    /// of tasks, or is shutting down.
     fn slot(&self) -> Option<OwnedSemaphorePermit> {
         let is_closed = self.running().is_closed;
         self.slots.clone().try_acquire_owned().ok().filter(|_| !is_closed)
     }
 
-    /// Returns a task of `owner`. The error does not depend on whether the task exists.
+    /// Returns the task with this ID if it belongs to `owner`. The error does not reveal whether a
+    /// task with this ID exists.
     async fn find(&self, id: &str, owner: &Owner) -> Result<Found, ErrorData> {
         let stored = self.store.get(&key_of(id)).await.map_err(|error| self.unavailable(error))?;
         let found = stored.and_then(Found::parse).filter(|found| found.call.owner == *owner);
         found.ok_or_else(|| UnknownTask.into())
     }
 
-    /// Changes a task. Returns its new token, or `None` if another replica has changed it since it
-    /// was found.
+    /// Changes a task. Returns its new token, or `None` if another replica has changed the task
+    /// since `found` was read.
     async fn change(
         &self,
         found: &Found,
@@ -437,7 +443,7 @@ async fn reply_again(
 // === impl NewTask ===
 
 impl NewTask {
-    /// Stores the task of an optional call.
+    /// Stores the task. Used for a call with `TaskMode::Optional` that becomes a task.
     pub(super) async fn create(&self) -> Result<(), ErrorData> {
         self.held.create().await.map_err(|error| self.shared.unavailable(error))
     }

@@ -20,8 +20,8 @@ const VERSION: u32 = 1;
 /// records with more than 128 levels.
 const MAX_DEPTH: usize = 120;
 
-/// The part of a record that does not change: the call, and what another process needs to repeat
-/// it.
+/// The part of a task's record that does not change: the call, and the data that another process
+/// needs to repeat the call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Call {
     version: u32,
@@ -33,16 +33,16 @@ pub(super) struct Call {
     lifetime_ms: u64,
 }
 
-/// The owner of a task, which alone can access it.
+/// The owner of a task. A request can access the task only if it has the same owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::tasks) struct Owner {
-    /// The path of the view through which the task was started.
+    /// The view (a URL path of the gateway) through which the task was started.
     pub(in crate::tasks) view: Option<String>,
-    /// The caller that started the task.
+    /// The caller that started the task. `None` if the caller is unidentified.
     pub(in crate::tasks) caller: Option<String>,
 }
 
-/// The part of a record that changes.
+/// The part of a task's record that changes while the task exists.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct State {
     version: u32,
@@ -57,7 +57,8 @@ pub(super) struct State {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Progress {
     Working {
-        /// The parameters with which the call continues. They are empty before the first questions.
+        /// The parameters that are added when the call is repeated. Empty before the first
+        /// questions.
         #[serde(default)]
         resume: Resume,
     },
@@ -71,17 +72,19 @@ pub(super) enum Progress {
     Cancelled,
 }
 
-/// The parameters with which a call continues after its questions.
+/// The parameters that are added to a call when it is repeated after its questions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Resume {
-    /// The answers so far. Their keys have no prefix.
+    /// The answers received so far. Their keys are those of the original questions, without the
+    /// prefix that the task adds, such as `1:`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answers: Option<InputResponses>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request_state: Option<String>,
 }
 
-/// The part of a record that all versions have.
+/// The version of a record. Parsed first, to detect records that this version of the crate cannot
+/// read.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
@@ -121,7 +124,7 @@ impl Call {
         Self { version: VERSION, owner, params, meta, created_ms, lifetime_ms }
     }
 
-    /// Returns how long the record lives after its last change.
+    /// Returns the time from the last change of the record until the record expires.
     pub(super) const fn lifetime(&self) -> Duration {
         Duration::from_millis(self.lifetime_ms)
     }
@@ -145,7 +148,7 @@ impl Call {
     }
 }
 
-/// Returns a time from the milliseconds since 1970.
+/// Converts a number of milliseconds since 1970 to a time.
 fn time(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -153,18 +156,18 @@ fn time(ms: i64) -> Timestamp {
 // === impl State ===
 
 impl State {
-    /// Returns a state that begins now.
+    /// Creates a state whose last change is now.
     pub(super) fn new(round: u64, progress: Progress) -> Self {
         Self { version: VERSION, updated_ms: Timestamp::now().as_millisecond(), round, progress }
     }
 
-    /// Returns the next state.
+    /// Returns the state with the given progress, changed now.
     pub(super) fn then(&self, progress: Progress) -> Self {
         Self::new(self.round, progress)
     }
 
-    /// Returns the state without the answers with which the call continues. Returns `None` if there
-    /// are none.
+    /// Returns the state without the answers and the `requestState` for the repeated call. Returns
+    /// `None` if the state contains neither.
     pub(super) fn without_answers(&self) -> Option<Self> {
         let Progress::Working { resume } = &self.progress else { return None };
         let resume = (*resume != Resume::default()).then(Resume::default)?;
@@ -183,7 +186,7 @@ impl State {
         }
     }
 
-    /// Returns the prefix of the keys of the current questions.
+    /// Returns the prefix of the keys of the current questions, such as `1:`.
     pub(super) fn prefix(&self) -> String {
         format!("{}:", self.round)
     }
@@ -202,8 +205,8 @@ impl State {
         next
     }
 
-    /// Returns the state after these answers to open questions. Ignores all other answers. Returns
-    /// `None` if no answer is left.
+    /// Returns the state after the given answers. Ignores answers to questions that are not open.
+    /// Returns `None` if there are no other answers.
     pub(super) fn answered(&self, given: InputResponses) -> Option<Self> {
         let Progress::InputRequired { open, resume } = &self.progress else { return None };
         let (mut open, mut resume) = (open.clone(), resume.clone());

@@ -45,9 +45,9 @@ impl Runner {
         Arc::ptr_eq(&self.tools, tools)
     }
 
-    /// Calls the composite of a task again. `context` is the context of the request that has
-    /// answered the last question, or `None` if there is no request. Returns `None` if the layer
-    /// has no such composite.
+    /// Calls the composite of a task again. `context` is the context of the request that answered
+    /// the last question. It is `None` if the replica continues the task without a request. Returns
+    /// `None` if the layer has no such composite.
     pub(super) fn call(&mut self, held: &Arc<Held>, context: Option<Context>) -> Option<Replying> {
         let Call { owner, params, meta, .. } = held.call();
         self.tools.get(&*params.name)?;

@@ -108,7 +108,8 @@ pub struct TaskWrite<'a> {
     pub ttl: Duration,
 }
 
-/// The phase of a task, as far as a store needs it.
+/// The phase of a task. A store uses the phase to expire leases, and to limit the number of
+/// unfinished tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskPhase {
