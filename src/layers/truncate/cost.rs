@@ -40,8 +40,8 @@ struct Prices {
 impl Cost {
     /// The cost of a value that the result contains once, and that no text block repeats.
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
-    /// The cost of a value that only text blocks repeat. [`and_texts`](Self::and_texts) sets their
-    /// number.
+    /// The cost of a value that occurs only in text blocks that repeat it as JSON.
+    /// [`and_texts`](Self::and_texts) sets the number of these blocks.
     pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
 
     /// Increases the number of text blocks that repeat the value by `texts`.
@@ -64,7 +64,7 @@ impl Cost {
         self.text(key) + self.mark()
     }
 
-    /// Returns the cost of a string of which only the quotes and the [`MARK`] remain.
+    /// Returns the cost of the shortest cut string, which consists of quotes and the [`MARK`].
     pub(super) const fn cut_text(self) -> usize {
         2 * self.quote() + MARK.len() * self.prices().plain
     }
@@ -102,7 +102,8 @@ impl Cost {
         bytes * self.prices().plain
     }
 
-    /// Returns the longest prefix of `text` that costs at most `budget` without quotes.
+    /// Returns the longest prefix of `text` that costs at most `budget` bytes, not including
+    /// quotes.
     pub(super) fn beginning(self, text: &str, budget: usize) -> &str {
         let prices = self.prices();
         let mut left = budget;

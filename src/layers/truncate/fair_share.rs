@@ -36,10 +36,10 @@ pub(super) struct Chosen {
 /// In a list with many parts, a part of up to this many bytes is never cut, but kept whole or
 /// omitted. A few whole parts are more useful than many fragments.
 const WORTH: usize = 1024;
-/// Maximum number of parts in a list that always divides its budget evenly among its parts.
+/// A list with at most this many parts always divides its bytes evenly among its parts.
 const FEW: usize = 8;
-/// Minimum share of a part, in bytes. A list with more than [`FEW`] parts divides its budget evenly
-/// only if each part gets at least this share.
+/// A list with more than [`FEW`] parts divides its bytes evenly only if each part gets at least
+/// this many bytes.
 const EVEN: usize = 256;
 
 /// Chooses the parts of a list that are kept, and divides `budget` bytes among them.
@@ -110,8 +110,8 @@ pub(super) fn shares(budget: usize, mut parts: Vec<Part>) -> Vec<usize> {
     parts.iter().map(|part| part.at(level)).collect()
 }
 
-/// Returns the largest size to which each larger part can be cut so that all parts together fit
-/// `budget`.
+/// Returns the largest size in bytes such that all parts fit `budget` when each larger part is cut
+/// to this size.
 fn level(budget: usize, parts: &[Part]) -> usize {
     let used = |level: usize| parts.iter().map(|part| part.at(level)).sum::<usize>();
     let most = parts.iter().map(|part| part.whole).max().unwrap_or_default();

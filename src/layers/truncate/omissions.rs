@@ -52,13 +52,14 @@ struct Omission {
 /// The reason why a part of a result was omitted or cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reason {
-    /// The part exceeded the number of bytes that was available for it.
+    /// The part was larger than its share of the maximum size of the result.
     Size,
-    /// The part could not be shortened in a way that matches the output schema of the tool.
+    /// The structured content was omitted, because no shortened version of it matched the
+    /// `outputSchema` of the tool.
     Schema,
 }
 
-/// The unit in which an omission counts the kept and the original size.
+/// The unit in which the size of a shortened part is counted, such as the elements of an array.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Bytes,

@@ -14,7 +14,7 @@ use crate::schema::{
 /// Maximum number of [forms](Form) for one schema. Parts of a value for which no form can be
 /// created are cut without regard to the schema.
 const MAX_FORMS: usize = 4_096;
-/// Maximum number of schemas whose requirements one form combines. Further schemas are ignored.
+/// Maximum number of schemas whose requirements one [`Form`] combines. Further schemas are ignored.
 const MAX_APPLYING_SCHEMAS: usize = 32;
 
 /// The combined requirements of all schemas that may apply to the same part of a value. They
@@ -31,29 +31,28 @@ pub(super) struct Form<'s> {
     pub(super) min_items: usize,
     required: BTreeSet<&'s str>,
     members: HashMap<&'s str, FormId>,
-    /// The form of object members whose names are not in `members`.
+    /// The requirements for object members whose names are not in `members`.
     others: FormId,
     first_elements: Vec<FormId>,
-    /// The form of array elements that have no form in `first_elements`.
+    /// The requirements for array elements that have no entry in `first_elements`.
     elements: FormId,
 }
 
 /// All forms of a schema. Each [`FormId`] is an index into this list.
 #[derive(Debug)]
 pub(super) struct Forms<'s> {
-    /// The whole schema, to which the references in it are relative. `None` if the schema is not an
-    /// object.
+    /// The whole schema, in which references such as `#/$defs/Name` are resolved. `None` if the
+    /// schema is not an object.
     root: Option<&'s JsonObject>,
     forms: Vec<Form<'s>>,
-    /// The IDs of all forms that combine at least one schema. The key consists of the addresses of
-    /// the combined schemas, and ensures that there is only one form for the same schemas.
+    /// Maps each combination of schemas to its form, so that there is only one form for the same
+    /// schemas. The key consists of the addresses of the schemas.
     made: HashMap<Vec<*const JsonObject>, FormId>,
-    /// The forms that have an ID but are not built yet, with the schemas that each of them
-    /// combines.
+    /// The forms that have an ID but are not built yet, each with the schemas that it combines.
     waiting: VecDeque<(FormId, Vec<&'s JsonObject>)>,
 }
 
-/// The index of a form in [`Forms`].
+/// The index of a form in [`Forms`]. The default is the form without requirements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FormId(usize);
 

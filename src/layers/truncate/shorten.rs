@@ -77,14 +77,15 @@ struct Survey<'r> {
     /// The indices of the content blocks, grouped by branch. Each block that belongs to no branch
     /// has a group of its own.
     units: Vec<Vec<usize>>,
-    /// The number of texts that repeat the structured content.
+    /// The number of text blocks that repeat the structured content as JSON.
     texts: usize,
-    /// For each branch, the number of texts that repeat the output of the branch.
+    /// For each branch of a fan-out, the number of text blocks that repeat the branch's output as
+    /// JSON.
     branches: HashMap<&'r str, usize>,
 }
 
-/// The value that a text block repeats as JSON: the structured content, or the output of a branch
-/// in it.
+/// The value that a text block repeats as JSON: the whole structured content, or the output of a
+/// fan-out branch in it.
 #[derive(Clone, Copy, Debug)]
 enum Repeated<'r> {
     All,

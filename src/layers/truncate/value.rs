@@ -29,7 +29,8 @@ pub(super) struct Guide<'g> {
     pub(super) branches: &'g HashMap<&'g str, usize>,
 }
 
-/// The context of one part of the value: the form, the cost and the position that apply to it.
+/// The context of one part of a JSON value: what its schema requires ([`FormId`]), how its cost is
+/// computed, and its position in the report of a fan-out.
 #[derive(Clone, Copy)]
 struct Here {
     form: FormId,
@@ -53,7 +54,7 @@ enum Spot {
 /// cost if it is kept whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// The cost if the part is cut as much as its form allows.
+    /// The cost if the part is cut as much as its schema allows.
     pub(super) least: usize,
     /// The cost if all object members are kept, and everything else is cut as much as possible.
     lean: usize,
