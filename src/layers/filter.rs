@@ -292,8 +292,8 @@ impl FilterLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the filter lists the tools again when its copy is a minute old, and
-    /// detects changed annotations only then.
+    /// If no epoch is set, the filter lists the tools again when its cached list is a minute old.
+    /// It detects changed annotations only then.
     FilterLayer: catalogs
 }
 

@@ -198,8 +198,8 @@ impl ValidateLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer lists the tools again when its copy is a minute old, and detects
-    /// a changed input schema only then.
+    /// If no epoch is set, the layer lists the tools again when its cached list is a minute old. It
+    /// detects a changed input schema only then.
     ValidateLayer: catalogs
 }
 

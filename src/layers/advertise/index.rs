@@ -69,13 +69,13 @@ pub(super) struct SearchResult {
     pub(super) total: usize,
 }
 
-/// Computes the scores of all advertised tools for one query.
+/// Computes the scores of all advertised tools for one search query.
 struct Scores {
     /// The total score of each tool for the query words added so far. Zero if no word matches the
     /// tool.
     scores: Vec<f32>,
-    /// For each tool, the highest *weight × closeness* of its words for the current query word.
-    /// Zero if no word of the tool matches.
+    /// For each tool, the weight of its best match with the current query word. Zero if the tool
+    /// does not match.
     weights: Vec<f32>,
     /// The tools that match the current query word, as indices into [`Index::tools`].
     matched: Vec<u32>,

@@ -92,8 +92,8 @@ impl AdvertiseLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, a search may use a cached list of tools that is up to about a minute old.
-    /// Tool lists and tool calls do not use the cached list.
+    /// If no epoch is set, a search may use a cached list of tools that is up to about a minute
+    /// old. Tool lists and tool calls do not use the cached list.
     AdvertiseLayer: catalogs
 }
 

@@ -74,8 +74,8 @@ enum Forwarded {
     /// because clients call the two tools of search mode.
     Declares,
     /// The reply is a page of the list of tools. The layer removes hidden tools from it. If a
-    /// [`Page`] is given, the layer also checks which of the configured patterns match tools on the
-    /// page.
+    /// [`Page`] is present, the layer also records which of the configured patterns match tools on
+    /// the page.
     Lists(Option<Page>),
     /// The client called [`CALL`] with the name of another tool, and the layer forwarded a call to
     /// that tool. If the tool rejects its argument `/city`, the layer changes this path to

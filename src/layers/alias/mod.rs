@@ -16,10 +16,10 @@
 //! [separator](AliasLayer::separator) such as `/` is set, the name may also consist of several
 //! valid parts with the separator between them.
 //!
-//! An alias for a URI template renames all resources whose URIs match the template. Clients see
-//! their URIs with the prefix in the alias instead of the server's prefix, in lists, requests and
-//! links. They cannot request them under the server's prefix. If a resource also has its own alias,
-//! it is available under the URI in that alias instead.
+//! An alias for a URI template renames all resources whose URIs match the template. For example, it
+//! can replace the prefix `db://` with `shop://`. Clients then see URIs with the new prefix in
+//! lists and links. They use these URIs in requests, and cannot use the server's URIs. If a
+//! resource also has its own alias, clients use the URI in that alias instead.
 //!
 //! URIs can be spelled in several ways. A renamed resource is not available under any spelling of
 //! its original URI. The docs of the filter layer [list the spellings](crate::filter#uris).

@@ -30,7 +30,7 @@ use crate::{
 
 /// The JSON Schema keywords under which a schema defines other schemas, to which `$ref` can refer.
 pub(super) const DEFINING: [&str; 2] = ["$defs", "definitions"];
-/// Keywords that are copied with their values unchanged. The values contain no schemas.
+/// JSON Schema keywords that are copied unchanged, because their values contain no schemas.
 const PLAIN: [&str; 26] = [
     "contentEncoding",
     "contentMediaType",
@@ -62,11 +62,11 @@ const PLAIN: [&str; 26] = [
 /// Schema keyword that names an HTTP header. Clients also send the value of the argument in this
 /// header.
 const HEADER: &str = "x-mcp-header";
-/// Keywords that are copied from the schema of an argument even if the rest of the schema cannot be
-/// copied.
+/// JSON Schema keywords that are copied from the schema of an argument even if its other keywords
+/// cannot be copied.
 const OUTLINE: [&str; 3] = ["type", "title", "description"];
-/// Keywords that restrict a value in ways that this module does not understand. A schema with one
-/// of these keywords is not copied.
+/// JSON Schema keywords that restrict a value in ways that this module does not understand. A
+/// schema with one of these keywords is not copied.
 const FOREIGN: [&str; 8] = [
     "$dynamicRef",
     "$id",

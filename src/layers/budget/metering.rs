@@ -21,7 +21,7 @@ use crate::{
 /// The settings of a budget layer, and the budgets that were opened in its store.
 pub(super) struct Charged {
     rules: Arc<Rules>,
-    /// The opened budgets, in the same order as `rules.budgets`.
+    /// The budgets, in the same order as `rules.budgets`.
     budgets: Box<[Open]>,
     /// The prices of tool calls, in the same order as `rules.costs`.
     prices: Box<[(Selection, Price)]>,

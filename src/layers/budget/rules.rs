@@ -21,9 +21,9 @@ pub(super) struct Rules {
     pub(super) costs: Vec<Cost>,
     pub(super) store: Store,
     pub(super) caller: Option<ContextKey>,
-    /// Limits the warnings about an unavailable store.
+    /// Limits how often warnings about an unavailable store are logged.
     pub(super) outages: Arc<LogPause>,
-    /// Limits the messages about exhausted budgets.
+    /// Limits how often messages about exhausted budgets are logged.
     pub(super) refusals: Arc<LogPause>,
 }
 

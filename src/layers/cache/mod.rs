@@ -28,12 +28,12 @@
 //!
 //! # Concurrent calls
 //!
-//! Concurrent calls with the same key share one call to the tool, so that a burst of equal calls
-//! does not reach the server. The first caller makes the call in its own context: its budgets are
-//! charged, and only the first caller receives progress notifications, log messages and questions
-//! of servers. The other callers wait for the result. If the first caller cancels, the call
-//! continues for the other callers, and its pending questions are withdrawn. If all callers cancel,
-//! the call is canceled.
+//! Concurrent equal calls share one call to the tool, so that a burst of equal calls does not reach
+//! the server. The first caller makes the call in its own context: its budgets are charged, and
+//! only the first caller receives progress notifications, log messages and questions of servers.
+//! The other callers wait for the result. If the first caller cancels, the call continues for the
+//! other callers, and its pending questions are withdrawn. If all callers cancel, the call is
+//! canceled.
 //!
 //! If the outcome of a shared call must not be shared, for example because it is an error, only the
 //! first caller receives it. Each of the other callers then calls the tool separately.
@@ -173,8 +173,8 @@ impl CacheLayer {
         self.rules.is_empty()
     }
 
-    /// Returns the tool patterns of all rules. Each pattern comes with the name of the
-    /// configuration setting that contains it, for use in warnings.
+    /// Returns the tool patterns of all rules, for warnings. Each pattern comes with the name of
+    /// the setting that contains it, such as `cache.tools`.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.rules.iter().map(CacheRule::tools_of);
         selections.flat_map(|tools| tools.parts().map(|part| ("cache.tools", part)))

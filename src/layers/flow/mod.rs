@@ -22,13 +22,16 @@
 //! call is rejected with [`Refusal::EgressDenied`](crate::message::Refusal::EgressDenied). The tool
 //! does not run. With [`SessionMode::Warn`], the call is logged and forwarded.
 //!
-//! - A call is judged when it arrives. Results that arrive later do not affect it.
-//! - A composite is judged as a whole, before its first step. It counts as an egress tool if a step
-//!   calls one, unless the step has [`allow_flow`](crate::composite::Step::allow_flow), or a person
-//!   approves all its arguments. See the [guide](crate::guide::flow#at-run-time).
-//! - The results that a composite reads within a run do not count, only its own result.
-//! - An error of a tool counts like a result. A refusal and a question of a tool do not count. A
-//!   task counts when it is created.
+//! - The layer decides about a call when the call arrives. Results that arrive later do not affect
+//!   the call.
+//! - The layer decides about a composite as a whole, before its first step. A composite counts as
+//!   an egress tool if a step calls one, unless the step has
+//!   [`allow_flow`](crate::composite::Step::allow_flow), or a person approves all its arguments.
+//!   See the [guide](crate::guide::flow#at-run-time).
+//! - The result of a composite adds its labels to the session. The results that the composite reads
+//!   within its run do not.
+//! - An error of a tool adds labels to the session like a result. A refusal and a question of a
+//!   tool do not. A task adds its labels when it is created.
 //!
 //! The function that [`FlowLayer::session`] sets identifies the session of a request. The labels of
 //! a session expire if it has received no labeled result for an [hour](FlowLayer::expires_after).
@@ -106,11 +109,14 @@ pub mod future {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionMode {
-    /// The call is allowed. The layer does not record what sessions have received.
+    /// Allows calls of egress tools in all sessions. The layer does not record which data a session
+    /// has received.
     #[default]
     Off,
-    /// The call is allowed, and logged as a warning at most once in ten seconds.
+    /// Allows calls of egress tools in all sessions. If a session has received private and
+    /// untrusted data, the layer logs the call as a warning, at most once in ten seconds.
     Warn,
-    /// The call is denied, and logged like with [`Warn`](Self::Warn).
+    /// Denies calls of egress tools in sessions that have received private and untrusted data. Logs
+    /// them like [`Warn`](Self::Warn).
     Deny,
 }

@@ -1,4 +1,4 @@
-//! Labels the results of tools, and judges calls of egress tools.
+//! Labels the results of tools, and decides whether egress tools may be called.
 
 use std::{collections::HashMap, fmt, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -49,13 +49,14 @@ pub(super) struct Settings {
     pub(super) policy: FlowPolicy,
     pub(super) mode: SessionMode,
     pub(super) expires_after: Duration,
-    /// Returns the key that identifies the session of a request. `None` if all requests belong to
-    /// one session.
+    /// The function that returns the session key of a request. `None` if all requests belong to one
+    /// session.
     pub(super) session: Option<ContextKey>,
     /// The labels of the results that each session has received.
     pub(super) sessions: Arc<Sessions>,
     pub(super) composites: CompositeLayer,
-    /// Converts the name of a tool to its name in the policy. `None` if both names are equal.
+    /// The function that converts the name of a tool to its name in the policy. `None` if both
+    /// names are equal.
     pub(super) original: Option<Original>,
     /// Limits how often calls of egress tools are logged as warnings.
     pub(super) log: Arc<LogPause>,

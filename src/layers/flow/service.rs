@@ -1,4 +1,4 @@
-//! The service that labels the results of tools and judges calls of egress tools.
+//! The service that labels the results of tools, and decides whether egress tools may be called.
 
 use std::{
     fmt,

@@ -25,7 +25,7 @@ pub(super) struct SessionKey(pub(super) Option<String>);
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     stored: Mutex<Stored>,
-    /// Limits the warnings about evicted sessions.
+    /// Limits how often warnings about evicted sessions are logged.
     evictions: LogPause,
 }
 

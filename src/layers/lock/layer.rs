@@ -78,8 +78,8 @@ impl LockLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer lists the tools again when its copy is a minute old. It detects
-    /// a changed definition then, or as soon as a client lists the tools.
+    /// If no epoch is set, the layer lists the tools again when its cached list is a minute old. It
+    /// detects a changed definition then, or as soon as a client lists the tools.
     LockLayer: catalogs
 }
 

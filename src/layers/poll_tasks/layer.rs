@@ -17,7 +17,7 @@ pub struct PollTasksLayer {
 
 #[derive(Clone)]
 pub(super) struct Settings {
-    /// The name of the server, for error messages and for the owner of stored states.
+    /// The name of the server. Identifies the server in error messages and in stored states.
     pub(super) name: Arc<str>,
     /// Stores the states of tasks that wait for answers.
     pub(super) state: Arc<dyn Store>,

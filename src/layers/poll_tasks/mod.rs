@@ -33,10 +33,10 @@
 //!
 //! # Questions
 //!
-//! The questions of a task become a request for input with a `requestState` that names the task.
-//! When the caller repeats the call with the answers and this state, the layer sends the answers to
-//! the server with `tasks/update`, and continues to wait. Questions that the caller cannot answer
-//! cancel the task.
+//! The layer returns the questions of a task as a request for input. The `requestState` of this
+//! request names the task. When the caller repeats the call with the answers and this state, the
+//! layer sends the answers to the server with `tasks/update`, and continues to wait. If a task asks
+//! questions that the caller cannot answer, the layer cancels the task.
 //!
 //! The [`state`](PollTasksLayer::state) store protects the `requestState`. Each state belongs to
 //! one server, tool and [caller](PollTasksLayer::caller). A `requestState` of the server itself is

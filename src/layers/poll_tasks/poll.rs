@@ -35,7 +35,7 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Polling<S: ToolService> {
     settings: Arc<Settings>,
     service: S,
-    /// The context of the requests about the task.
+    /// The context of the requests about the task that are sent to the server.
     context: Context,
     /// The kinds of questions that the caller can answer.
     abilities: Abilities,
@@ -125,7 +125,7 @@ impl<S: ToolService> Polling<S> {
         }
     }
 
-    /// Requests the state of the task.
+    /// Sends `tasks/get` to the server, and returns the state of the task.
     async fn get(&mut self) -> Result<DetailedTask, ErrorData> {
         let get = GetTaskRequest::new(GetTaskParams::new(self.state.id.clone()));
         match self.send(get.into()).await? {
@@ -137,7 +137,7 @@ impl<S: ToolService> Polling<S> {
         }
     }
 
-    /// Sends the answers of the caller to the server.
+    /// Sends the answers of the caller to the server with `tasks/update`.
     async fn answer(&mut self, mut answers: InputResponses) -> Result<(), ErrorData> {
         let answered = &mut self.state.answered;
         answers.retain(|key, _| answered.insert(key.clone()));

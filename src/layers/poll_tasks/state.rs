@@ -17,9 +17,7 @@ use crate::{
 const PREFIX: &str = "mcp-composite/task.";
 /// The poll interval of a task whose server recommends none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The minimum poll interval.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The maximum poll interval.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The state of a call that waits for a task. Contains all data that a later call needs to continue

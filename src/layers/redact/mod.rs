@@ -211,8 +211,8 @@ impl RedactLayer {
 }
 
 impl RedactLayer {
-    /// Returns the tool patterns of all redactions. Each pattern comes with the name of the
-    /// configuration setting that contains it, for use in warnings.
+    /// Returns the tool patterns of all redactions, for warnings. Each pattern comes with the name
+    /// of the setting that contains it, such as `redactions.tools`.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         let selections = self.0.iter().map(|redaction| &redaction.tools);
         selections.flat_map(Selection::parts).map(|patterns| ("redactions.tools", patterns))

@@ -17,8 +17,8 @@ use crate::{
 
 /// Layer that runs calls of composites as MCP tasks.
 ///
-/// See the [module docs](crate::tasks) for a description and an example. A layer without composites
-/// that can become tasks does not change the service.
+/// See the [module docs](crate::tasks) for a description and an example. If no composites are set,
+/// or none of them can run as tasks, the layer changes nothing.
 #[derive(Clone, Default)]
 pub struct TaskLayer {
     pub(super) settings: Settings,
@@ -41,9 +41,9 @@ impl TaskLayer {
         Self::default()
     }
 
-    /// Sets the composites whose calls become tasks, as their [`TaskMode`]s define. `layer` is the
-    /// composite layer below this layer. A [`StackLayer`](crate::stack::StackLayer) calls this
-    /// method itself.
+    /// Sets the composites that clients can call as tasks. The [`TaskMode`] of a composite
+    /// determines which of its calls become tasks. `layer` is the composite layer below this layer.
+    /// A [`StackLayer`](crate::stack::StackLayer) calls this method itself.
     #[must_use]
     pub fn composites(mut self, layer: &CompositeLayer) -> Self {
         let composites = layer.task_modes().filter_map(|(name, mode, timeout)| {

@@ -45,11 +45,11 @@
 //!   the questions begin with the number of the round, such as `1:approve`. Answers to other keys
 //!   are ignored. The run continues after all open questions are answered.
 //! - `tasks/cancel` drops the run, and thereby cancels the calls that it makes.
-//! - A run as a task sends no progress notifications, log messages and questions over the
-//!   connection of the client, because its request has ended. A client that polls `tasks/get`
-//!   should wait a second between its requests.
-//! - A run as a task keeps the headers and the access token of its request. If the token expires,
-//!   later calls of backends that need it fail.
+//! - The run of a task sends no progress notifications, log messages and questions over the
+//!   connection of the client, because the request of the client has ended. A client that polls
+//!   `tasks/get` should wait a second between its requests.
+//! - The run of a task keeps the headers and the access token of the request that started it. If
+//!   the token expires, later calls of backends that need it fail.
 //! - A task expires an hour after its last change, or after the timeout of its composite if this is
 //!   longer. Its `ttlMs` is the time from its creation until then.
 //! - By default, tasks are stored in the memory of the process. They are lost when the process

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::json_size::json_bytes;
 
-/// The tasks of one or several [`TaskLayer`](super::TaskLayer)s.
+/// Stores the tasks of one or several [`TaskLayer`](super::TaskLayer)s.
 ///
 /// Clones share the same tasks. When the last clone is dropped, including those in layers and
 /// services, all runs of unfinished tasks are dropped.
@@ -143,7 +143,7 @@ impl TaskRegistry {
     /// Cancels all tasks that have not ended, and waits until their runs are dropped. From now on,
     /// rejects new tasks.
     ///
-    /// With a shared store, gives up the tasks that this process runs instead of cancelling them.
+    /// With a shared store, releases the tasks that this process runs instead of cancelling them.
     /// Other replicas continue them.
     ///
     /// Call this before the runtime ends, so that the calls of the runs are cancelled in time.
@@ -184,7 +184,8 @@ impl TaskRegistry {
         Ok(Reservation { registry: self.clone(), id: id.into(), slot, unfinished, bytes })
     }
 
-    /// Returns the state of a task.
+    /// Returns the state of the task with this ID. Returns an error if the task does not belong to
+    /// `owner`.
     pub(super) fn get(&self, id: &str, owner: &[u8]) -> Result<DetailedTask, UnknownTask> {
         let (task, payload) = {
             let mut entries = self.local.live_entries();
@@ -257,7 +258,7 @@ impl Registry {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the expired tasks, and returns the others.
+    /// Removes the expired tasks, and locks the others.
     fn live_entries(&self) -> MutexGuard<'_, Entries> {
         let mut entries = self.entries();
         entries.drop_expired(Instant::now());

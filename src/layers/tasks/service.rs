@@ -236,7 +236,7 @@ impl Settings {
         Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
     }
 
-    /// Answers a request about a task.
+    /// Answers a `tasks/get`, `tasks/update` or `tasks/cancel` request.
     fn manage<S>(self: Arc<Self>, inner: &mut S, request: Request) -> ReplyFuture<S>
     where
         S: ToolService,

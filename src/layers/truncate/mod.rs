@@ -227,8 +227,8 @@ impl TruncateLayer {
 }
 
 catalog_setters! {
-    /// Without an epoch, the layer lists the tools again when its copy is a minute old, and detects
-    /// a changed output schema only then.
+    /// If no epoch is set, the layer lists the tools again when its cached list is a minute old. It
+    /// detects a changed output schema only then.
     TruncateLayer: 0.catalogs
 }
 

@@ -50,7 +50,7 @@ enum Spot {
     Elsewhere,
 }
 
-/// The possible costs of a part of the value, in bytes: the minimum costs if it is cut, and the
+/// The possible costs of a part of a JSON value, in bytes: the minimum costs if it is cut, and the
 /// cost if it is kept whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
@@ -76,7 +76,7 @@ pub(super) struct Measured<'g> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     size: Size,
-    /// The index of the first node after this part and all parts in it.
+    /// The index of the first node that is neither this part nor contained in it.
     next: usize,
 }
 

@@ -54,12 +54,12 @@ struct Status {
     checkpoint: Option<Arc<[u8]>>,
 }
 
-/// Whether the run of a task may still write to the record.
+/// Whether the run of a task may still write to the record of the task in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The record does not exist yet. The state of the run is only in memory.
     Unstored,
-    /// This replica holds the lease.
+    /// This replica holds the lease of the task, so that the run may write to the record.
     Running,
     /// The task was cancelled. The run may clean up, and its state is no longer stored.
     Cancelled,

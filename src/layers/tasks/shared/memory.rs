@@ -50,7 +50,7 @@ impl MemoryTaskStore {
         Self::default()
     }
 
-    /// Returns the records that have not expired.
+    /// Removes the expired records, and locks the others.
     fn records(&self) -> MutexGuard<'_, HashMap<String, Record>> {
         let now = Instant::now();
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +209,8 @@ impl Record {
         self.call.len() + self.state.len() + self.checkpoint.len()
     }
 
-    /// Checks the size of the record. `others` is the size of all other records.
+    /// Returns an error if the record is too large, or if all records together would be. `others`
+    /// is the total size of all other records.
     fn check_size(&self, others: usize) -> Result<(), TaskStoreError> {
         let max = MAX_RECORD_BYTES.min(MAX_TASK_BYTES.saturating_sub(others));
         if self.bytes() > max { Err(TaskStoreError::TooLarge { max }) } else { Ok(()) }

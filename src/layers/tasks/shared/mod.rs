@@ -59,7 +59,7 @@ pub(super) struct SharedTasks {
     /// Limits the number of tasks that this replica runs.
     slots: Arc<Semaphore>,
     running: Mutex<Running>,
-    /// Limits the warnings about an unavailable store.
+    /// Limits how often warnings about an unavailable store are logged.
     outages: LogPause,
 }
 
@@ -70,7 +70,8 @@ struct Running {
     runs: JoinSet<()>,
     /// The Tokio task that renews leases and takes over tasks of other replicas.
     lookout: JoinSet<()>,
-    /// The services that can continue tasks, by the path of their view.
+    /// The services that can continue tasks, by the view (a URL path of the gateway) that they
+    /// serve.
     runners: HashMap<Option<Arc<str>>, Runner>,
     /// `true` if the replica is shutting down, and starts no more runs.
     is_closed: bool,
@@ -134,7 +135,8 @@ impl SharedTasks {
         !self.running().runners.is_empty()
     }
 
-    /// Drops the services of all views for which `is_served` returns `false`.
+    /// Drops the services of all views (URL paths of the gateway) for which `is_served` returns
+    /// `false`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
         self.running().runners.retain(|view, _| is_served(view.as_deref()));
@@ -172,7 +174,8 @@ impl SharedTasks {
         Ok(NewTask { shared: self.clone(), id, held, slot })
     }
 
-    /// Returns the state of a task.
+    /// Returns the state of the task with this ID. Returns an error if the task does not belong to
+    /// `owner`.
     pub(super) async fn get(&self, id: &str, owner: &Owner) -> Result<DetailedTask, ErrorData> {
         let Found { call, state, .. } = self.find(id, owner).await?;
         Ok(DetailedTask::new(call.task(id, &state), state.progress.into_payload()))
@@ -342,7 +345,8 @@ impl SharedTasks {
         }
     }
 
-    /// Renews the leases of these tasks. Drops the runs of tasks that another replica has changed.
+    /// Renews the leases of the tasks in `held`. If another replica has changed a task, drops its
+    /// run.
     async fn renew(&self, held: &[Arc<Held>], lease: Duration) {
         let names = held.iter().map(|held| (held.key.clone(), held.token.clone()));
         match self.store.renew(&names.collect::<Vec<_>>(), lease).await {
@@ -466,7 +470,7 @@ impl NewTask {
 // === impl Found ===
 
 impl Found {
-    /// Parses a record. Returns `None` if it is malformed, which is logged.
+    /// Parses a record. Logs the reason and returns `None` if the record is malformed.
     fn parse(stored: StoredTask) -> Option<Self> {
         let StoredTask { key, token, call, state } = stored;
         Some(Self { key, token, call: record::parse(&call)?, state: record::parse(&state)? })

@@ -105,7 +105,7 @@ pub(super) fn parse<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
     parsed.map_err(malformed).ok()
 }
 
-/// Formats a part of a record. MCP values can always be formatted.
+/// Serializes a part of a record as JSON. This never fails for MCP values.
 pub(super) fn format(part: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(part).unwrap_or_default()
 }
@@ -129,7 +129,8 @@ impl Call {
         Duration::from_millis(self.lifetime_ms)
     }
 
-    /// Returns a write that creates the record without data.
+    /// Returns a [`TaskWrite`] that creates a record with the given token and phase, but without
+    /// data.
     pub(super) fn write<'a>(&'a self, token: &'a str, phase: TaskPhase) -> TaskWrite<'a> {
         let caller = self.owner.caller.as_deref().map(str::as_bytes);
         TaskWrite { caller, ..TaskWrite::new(token, phase, self.lifetime()) }

@@ -23,7 +23,6 @@ pub(super) struct Runner {
     call: Box<dyn FnMut(Request) -> Replying + Send>,
 }
 
-/// The future of a reply.
 pub(super) type Replying = BoxFuture<'static, Result<Reply, ErrorData>>;
 
 // === impl Runner ===

@@ -10,10 +10,10 @@ use crate::{random, tasks::limits::LEASE};
 /// A store of tasks that several replicas share. See the [module docs](crate::tasks) for an
 /// example.
 ///
-/// A task has a *record*, which consists of opaque bytes. A record has a *token*. A write names the
-/// token that it expects, so a replica cannot overwrite the changes of another replica. While a
-/// task works, its replica holds a *lease*, which it renews. If the lease expires, another replica
-/// [claims](Self::claim) the task, which gives the record a new token.
+/// The store keeps a *record* of each task, which consists of opaque bytes and a *token*. A write
+/// names the token that it expects, so a replica cannot overwrite the changes of another replica.
+/// While a replica runs a task, it holds a *lease* of the task, which it renews. If the lease
+/// expires, another replica [claims](Self::claim) the task, which gives the record a new token.
 ///
 /// A store deletes a record when its time to live has passed since its last write.
 ///
@@ -24,9 +24,11 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The future returns [`TaskStoreError::Lost`] if the record does not exist or has another
-    /// token than the expected one, unless it already has the new token. It also returns an error
-    /// if the record would exceed a limit, or if the store is unavailable.
+    /// The future returns [`TaskStoreError::Lost`] if the write creates a record that already
+    /// exists, or changes a record that does not exist or has another token than the expected one.
+    /// A write whose new token the record already has succeeds, because it may be a repetition. The
+    /// future also returns an error if the record would exceed a limit, or if the store is
+    /// unavailable.
     fn write<'a>(
         &'a self,
         key: &'a str,
@@ -65,9 +67,9 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
         lease: Duration,
     ) -> BoxFuture<'a, Result<Vec<bool>, TaskStoreError>>;
 
-    /// Claims up to `max` tasks whose leases have expired. Each gets a new random token and a lease
-    /// of this duration. Of several replicas that claim a task at the same time, only one receives
-    /// it.
+    /// Claims up to `max` tasks whose leases have expired. Gives each of them a new random token
+    /// and a lease of this duration. If several replicas claim a task at the same time, only one of
+    /// them receives it.
     ///
     /// # Errors
     ///
@@ -86,11 +88,11 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     }
 }
 
-/// A change of a task's record, or a new record.
+/// A write to a task's record: changes the record, or creates it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TaskWrite<'a> {
-    /// The token that the record must have. `None` creates the record.
+    /// The token that the record must have for the write to succeed. `None` creates a new record.
     pub expected: Option<&'a str>,
     /// The token that the record has after the write. It may be the expected one.
     pub token: &'a str,
@@ -129,9 +131,9 @@ pub struct StoredTask {
     pub key: String,
     /// The token of the record.
     pub token: String,
-    /// The call of the task.
+    /// The call of the task, as opaque bytes.
     pub call: Vec<u8>,
-    /// The state of the task.
+    /// The state of the task, as opaque bytes.
     pub state: Vec<u8>,
 }
 
