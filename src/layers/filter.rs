@@ -341,9 +341,8 @@ impl FilterRule {
 }
 
 impl InterceptInformed for FilterRule {
-    /// The names that several tools of the server share, if at least one of these tools is hidden.
-    /// The filter rejects calls to these names, because the server decides which of the tools a
-    /// call reaches.
+    /// The names that several tools of the server share, if one of these tools is hidden. The
+    /// filter rejects calls to these names, because a call could reach the hidden tool.
     type Derived = HashSet<String>;
     type Memo = Memo;
 

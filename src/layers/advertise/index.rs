@@ -137,8 +137,8 @@ impl Index {
         }
     }
 
-    /// Returns the tools that best match a query, at most `limit`. `exact` is the index of the tool
-    /// whose name equals the query, in the list of all tools. `None` means that no tool has this
+    /// Returns the best matches for a query, at most `limit`. `exact` is the index of the tool
+    /// whose name equals the query, in the list of all tools. It is `None` if no tool has this
     /// name.
     pub(super) fn search(&self, query: &str, exact: Option<usize>, limit: usize) -> SearchResult {
         let query = beginning(query, MAX_QUERY);
@@ -191,9 +191,9 @@ impl Index {
         self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
     }
 
-    /// Returns the indexed words that match a query word: the word itself, its prefixes, and the
-    /// words of which it is a prefix. Each item consists of the closeness of an indexed word to the
-    /// query word, and the tools that contain the indexed word.
+    /// Returns the indexed words that match a query word: the word itself, its prefixes, and longer
+    /// words that begin with it. Each item contains the closeness of the two words, and the tools
+    /// that contain the indexed word.
     fn like<'i>(&'i self, word: &'i str) -> impl Iterator<Item = (f32, &'i [Posting])> {
         let same = self.words.get(word).map(|postings| (1.0, postings.as_slice()));
         let ends = word.char_indices().map(|(end, _)| end).skip(MIN_BEGINNING);

@@ -38,8 +38,8 @@ pub enum Mode {
     /// Clients see all advertised tools in the list of tools.
     #[default]
     List,
-    /// Clients see only two tools: one that searches the advertised tools, and one that calls a
-    /// tool that was found.
+    /// Clients see only two tools: `search_tools` searches the advertised tools, and `call_tool`
+    /// calls one of them.
     Search,
 }
 

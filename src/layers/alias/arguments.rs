@@ -98,8 +98,8 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// Returns a violation for each argument in the call that is hidden from clients, or that has
-    /// its original name although it is renamed.
+    /// Returns a violation for each hidden argument in the call, and for each renamed argument
+    /// under its original name.
     pub(super) fn translate(&self, given: &mut Option<JsonObject>) -> Result<(), Vec<Violation>> {
         if let Some(given) = given {
             self.check(given)?;
@@ -133,10 +133,10 @@ impl Arguments {
         if violations.is_empty() { Ok(()) } else { Err(violations) }
     }
 
-    /// Prepares the violations that a tool has reported for the client. In the path of each
-    /// violation, replaces the tool's name of the argument with the client's name. If violations
-    /// concern arguments that clients cannot set, replaces all of them with one general violation,
-    /// and returns them for the log.
+    /// Prepares the violations that a tool has reported for the client. In their paths, replaces
+    /// the tool's argument names with the client's names. Removes and returns the violations of
+    /// arguments that clients cannot set, so that the caller can log them. The client receives one
+    /// general violation instead.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
         let mut kept_back = Vec::new();
         for mut violation in std::mem::take(violations) {

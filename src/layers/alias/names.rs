@@ -153,8 +153,8 @@ impl AliasTable {
         self.by_name.get(original).map(|&place| &self.aliases[place])
     }
 
-    /// Returns the name by which clients know the item that the server calls `original`. Returns
-    /// `None` if clients cannot request the item, because an alias uses its name for another item.
+    /// Returns the client's name of the item that the server calls `original`. Returns `None` if
+    /// clients cannot request the item, because an alias gives its name to another item.
     pub(super) fn name_of<'a>(&'a self, original: &'a str) -> Option<&'a str> {
         match self.of_original(original) {
             Some((_, alias)) => Some(&alias.name),

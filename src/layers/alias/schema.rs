@@ -103,18 +103,17 @@ pub(super) struct Rewritten {
     pub(super) unset: BTreeSet<String>,
 }
 
-/// The arguments that a tool's input schema declares. They are collected from the root schema and
-/// from all nested schemas that describe the same object, such as those in `allOf` and the targets
-/// of `$ref`.
+/// The arguments that a tool's input schema declares, in its root and in nested schemas for the
+/// same object. Examples of nested schemas are those in `allOf` and the targets of `$ref`.
 struct InPlace<'a> {
     root: &'a JsonObject,
     arguments: &'a Arguments,
     declared: BTreeSet<String>,
     shadowed: BTreeSet<String>,
     unset: BTreeSet<String>,
-    /// The definitions visited so far. The key is the reference, such as `#/$defs/Name`. The value
-    /// is `true` if the definition applies to every tool call, and `false` if it is only an
-    /// alternative, for example in `anyOf`.
+    /// The definitions visited so far, by reference, such as `#/$defs/Name`. The value is `true` if
+    /// the definition applies to every tool call, and `false` if it is only an alternative, as in
+    /// `anyOf`.
     definitions: BTreeMap<&'a str, bool>,
     /// `true` if all schemas that declare arguments were visited. `false` if a limit was exceeded
     /// or a reference could not be resolved.

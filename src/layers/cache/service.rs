@@ -417,9 +417,8 @@ async fn joined<S: ToolService>(
     }
 }
 
-/// Waits for the reply to `tools/list`. If the reply contains a new definition of a cached tool,
-/// discards the cached list of tools, so that results for the earlier definition are no longer
-/// used.
+/// Waits for the reply to `tools/list`. If the definition of a cached tool has changed, discards
+/// the cached list of tools. Results for the earlier definition are then no longer used.
 async fn inspect_list<E>(
     shared: Arc<Shared>,
     lookup: Lookup<CachedTools>,

@@ -47,8 +47,8 @@ pub(super) struct Definitions {
 // === impl CachedTools ===
 
 impl CachedTools {
-    /// Selects the tools whose results are cached. These are the read-only tools that a rule
-    /// selects, except for those whose names are ambiguous.
+    /// Selects the tools to cache: the read-only tools that a rule selects and whose names are
+    /// unambiguous.
     pub(super) fn new(rules: &[CacheRule], definitions: &Definitions, tools: &Tools) -> Self {
         let mut cached = HashMap::new();
         for tool in tools {

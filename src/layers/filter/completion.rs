@@ -58,11 +58,11 @@ impl Completion {
     /// Removes each completion value with which the template could expand to the URI of a hidden
     /// resource. Also removes the `total`, because it would reveal the number of removed values.
     ///
-    /// A value is kept only if the rules allow every URI to which the template can expand with this
-    /// value and any values of the other arguments. The values in the request are not sufficient
-    /// for this check, because the client can send any values, and the server can ignore them. An
-    /// expression that percent-encodes `/` can expand to any text without `/`. Each other
-    /// expression can expand to any text.
+    /// Keeps a value only if the rules allow all URIs to which the template can expand with this
+    /// value and any values of the other arguments. The other values in the request are not
+    /// sufficient for this check, because the client can later send different ones. An expression
+    /// that percent-encodes `/` can expand to any text without `/`. Each other expression can
+    /// expand to any text.
     pub(super) fn retain(
         &self,
         info: &mut CompletionInfo,

@@ -43,9 +43,9 @@ pub(super) struct Rule {
     /// `true` if `drifted` contains a tool. Calls check this flag first, so that they rarely lock
     /// the mutex.
     has_drifted: AtomicBool,
-    /// The tools whose definitions have differed from the lock at any time, with the parts that
-    /// differed most recently. A tool stays in this map, so that a server cannot make a changed
-    /// tool available again.
+    /// All tools whose definitions have ever differed from the lock, with the parts that differed
+    /// most recently. Tools are never removed, so that a server cannot make a changed tool
+    /// available again.
     drifted: Mutex<HashMap<String, Parts>>,
     warnings: Warnings,
 }
@@ -125,9 +125,8 @@ impl Rule {
         Self { backend, tools, on_drift, on_new, has_drifted, drifted, warnings }
     }
 
-    /// Returns the tools whose definitions the layer must know to process a request. A request to
-    /// list tools needs all of them, because a later page of the list may contain a second
-    /// definition of a tool on the requested page.
+    /// Returns which tool definitions the layer must know to process a request. To list tools, it
+    /// must know all of them, because a later page may contain a second definition of a tool.
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
         match request.tool_call() {
             _ if self.on_drift == OnDrift::Fail => Needs::AllTools,

@@ -19,8 +19,8 @@ const MAX_TRACED_NAME: usize = 128;
 /// The names of the tools and prompts that are known to exist.
 ///
 /// A client can send any name, and telemetry backends store a separate time series for each name.
-/// To bound the number of time series, a name is recorded only if the tool or prompt exists: a
-/// server must have listed it, or successfully answered a request for it.
+/// To bound the number of time series, a name is recorded only after a server has listed the tool
+/// or prompt, or has successfully answered a request for it.
 #[derive(Debug, Default)]
 pub(super) struct KnownNames {
     tools: Known,

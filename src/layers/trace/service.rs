@@ -39,8 +39,8 @@ pin_project! {
     }
 }
 
-/// A request in progress that is traced or measured. If this value is dropped before the reply
-/// arrives, the request is recorded as canceled, or as panicked if a panic caused the drop.
+/// A request that is traced or measured. If this value is dropped before the reply arrives, the
+/// request is recorded as canceled. If a panic caused the drop, it is recorded as panicked.
 struct ObservedRequest {
     span: Span,
     begun: Instant,

@@ -63,9 +63,9 @@ pub(super) fn record_answer(span: &Span, reply: &Reply, end: &End) {
     }
 }
 
-/// Returns the method of a request and, for `tools/call` and `prompts/get`, the called tool or
-/// requested prompt. Returns `_OTHER` for a method that the protocol does not define, so that
-/// clients cannot add any number of methods to spans and metrics.
+/// Returns the method of a request. For `tools/call` and `prompts/get`, also returns the called
+/// tool or requested prompt. Replaces a method that the protocol does not define with `_OTHER`, so
+/// that clients cannot add any number of methods to spans and metrics.
 pub(super) fn operation(request: &Request) -> (&'static str, Option<(ItemKind, &str)>) {
     let method = known_method(request.method()).unwrap_or("_OTHER");
     let target = match (method, request.subject()) {

@@ -22,9 +22,8 @@ const MAX_BESIDE: usize = 2 * 1024;
 const MAX_LABEL: usize = 256;
 /// Maximum number of characters of the MIME type in the note that replaces a block.
 const MAX_MIME: usize = 64;
-/// A cut block keeps its metadata only if at least this many bytes remain for the text, and at
-/// least as many bytes as the metadata takes. Otherwise, the block keeps only the [`labels`] of its
-/// metadata.
+/// Minimum number of bytes for the text of a cut block that keeps its metadata. The text must also
+/// get at least as many bytes as the metadata. Otherwise, the block keeps only the [`labels`].
 const ENOUGH_TEXT: usize = 64;
 
 /// A content block of a tool result, and its minimum and full size as JSON.
@@ -32,9 +31,8 @@ const ENOUGH_TEXT: usize = 64;
 pub(super) struct Block<'r> {
     block: &'r ContentBlock,
     kind: Kind,
-    /// The size of the whole block as JSON, in bytes. If the text of the block repeats the
-    /// structured content, the size does not include the text, because the size of the structured
-    /// content includes it.
+    /// The size of the whole block as JSON, in bytes. Does not include a text that repeats the
+    /// structured content, because the size of the structured content includes it.
     pub(super) whole: usize,
     pub(super) least: usize,
 }

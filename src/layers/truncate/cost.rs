@@ -126,8 +126,8 @@ impl Cost {
         text
     }
 
-    /// Cuts a string so that it costs at most `budget`, including its quotes and the [`MARK`] that
-    /// is appended. Returns the cut string, and the number of bytes of `text` that it contains.
+    /// Cuts a string and appends the [`MARK`], so that the result costs at most `budget` bytes,
+    /// including quotes. Also returns the number of bytes of `text` that are kept.
     pub(super) fn cut(self, text: &str, budget: usize) -> (String, usize) {
         let beginning = self.beginning(text, budget.saturating_sub(self.cut_text()));
         (format!("{beginning}{MARK}"), beginning.len())

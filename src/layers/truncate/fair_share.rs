@@ -7,9 +7,8 @@ pub(super) struct Part {
     pub(super) least: usize,
     /// The size of the part if it is not cut.
     pub(super) whole: usize,
-    /// `true` if the part has only two possible sizes, `least` and `whole`, for example because it
-    /// is an image that can be replaced with a note. `false` if it can be cut to any size in
-    /// between.
+    /// `true` if the part has only the sizes `least` and `whole`, such as an image that a note can
+    /// replace. `false` if it can be cut to any size in between.
     pub(super) all_or_least: bool,
 }
 
@@ -17,8 +16,8 @@ pub(super) struct Part {
 /// omitted unless it is required.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    /// The number of bytes that the list needs in addition to the part, for example for a comma and
-    /// the key of a member.
+    /// The number of bytes that the list needs beside the part, such as those for a comma and the
+    /// key of a member.
     pub(super) beside: usize,
     pub(super) part: Part,
     pub(super) is_required: bool,

@@ -169,8 +169,8 @@ impl<'s> Forms<'s> {
         }
     }
 
-    /// Returns `schemas`, and all schemas that apply to the same value because of them, such as
-    /// those in `allOf` and the targets of `$ref`. Returns each schema once.
+    /// Returns `schemas`, and all schemas that apply to the same value as one of them. Examples are
+    /// the schemas in its `allOf`, and the target of its `$ref`. Returns each schema once.
     fn applying(&self, schemas: Vec<&'s Value>) -> Vec<&'s JsonObject> {
         let mut applying: Vec<&'s JsonObject> = Vec::new();
         let mut waiting: Vec<_> = schemas.into_iter().filter_map(Value::as_object).collect();

@@ -198,7 +198,7 @@ impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
 }
 
 /// Waits for the reply to a request for the server's capabilities, and adds the `resources`
-/// capability to it, because clients can read stored results as resources.
+/// capability to it. Clients need this capability to read stored results.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
     declare_in(&mut reply);
@@ -208,8 +208,8 @@ async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Re
 /// Returns the output schema of a tool. Returns `None` if the tool has no output schema, or if
 /// listing the tools fails.
 ///
-/// Drops `inner` as soon as the list of tools is available, so that a call that stores its result
-/// afterwards does not occupy the service.
+/// Drops `inner` as soon as the list of tools is available. A call that stores its result
+/// afterwards then does not occupy the service.
 async fn output_schema<S: ToolService>(
     tool: &str,
     mut lookup: Lookup<Outputs>,

@@ -209,8 +209,8 @@ impl<'r> Survey<'r> {
         Shortened { result, told }
     }
 
-    /// Returns the number of bytes that are left of `limit` for structured content, content and
-    /// metadata, after subtracting the other fields of the result.
+    /// Returns the number of bytes that `limit` leaves for structured content, content and
+    /// metadata, after subtracting the size of the other fields.
     fn room(&self, limit: usize) -> usize {
         let beside = json_bytes(&self.bare())
             + self.structured.map_or(0, |_| STRUCTURED)

@@ -297,8 +297,8 @@ impl<'g> Measured<'g> {
         Value::Object(cut.collect())
     }
 
-    /// Returns the size of a part of the value. If the part has a node, its index is `next`, and
-    /// `next` is set to the index of the first node after the part.
+    /// Returns the size of a part of the value. `next` is the index of the part's node, if it has
+    /// one. The method then sets `next` to the index of the first node after the part.
     fn size_of(&self, value: &Value, next: &mut usize, here: Here) -> Size {
         if !is_node(value) {
             return self.leaf(value, here);

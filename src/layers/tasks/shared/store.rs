@@ -24,11 +24,10 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The future returns [`TaskStoreError::Lost`] if the write creates a record that already
-    /// exists, or changes a record that does not exist or has another token than the expected one.
-    /// A write whose new token the record already has succeeds, because it may be a repetition. The
-    /// future also returns an error if the record would exceed a limit, or if the store is
-    /// unavailable.
+    /// The future returns [`TaskStoreError::Lost`] in two cases: the write creates a record that
+    /// already exists, or it changes a record that is missing or has an unexpected token. If the
+    /// record already has the new token, the write succeeds, because it may be a repetition. Other
+    /// errors mean that the record would exceed a limit, or that the store is unavailable.
     fn write<'a>(
         &'a self,
         key: &'a str,
