@@ -141,7 +141,6 @@ impl Results {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of running calls.
     #[cfg(test)]
     pub(super) fn running_count(&self) -> usize {
         self.running().flights.len()

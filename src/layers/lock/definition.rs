@@ -36,13 +36,11 @@ impl Definition {
         Self(tool)
     }
 
-    /// Returns the definition as a JSON object.
     pub(crate) fn to_json(&self) -> Value {
         // Serializing a tool never fails, because all its keys are strings.
         serde_json::to_value(&self.0).unwrap_or_default()
     }
 
-    /// Returns a tool with this definition.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn to_tool(&self) -> Tool {
         self.0.clone()

@@ -231,7 +231,6 @@ impl State {
 // === impl Progress ===
 
 impl Progress {
-    /// Returns `true` if the task has ended.
     pub(super) const fn is_ended(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Cancelled)
     }
