@@ -5,7 +5,6 @@ use serde::Deserialize;
 use super::{filter::selection, read::Reader};
 use crate::advertise::{AdvertiseLayer, Calls, Mode};
 
-/// The key of the `[advertise]` section in a configuration file.
 const SECTION: &str = "advertise";
 
 /// Selects the tools that clients see, and whether clients list these tools or search for them.

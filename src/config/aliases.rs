@@ -14,8 +14,7 @@ use crate::{
     message::ItemKind,
 };
 
-/// The key of the `[[aliases]]` section. The table of a backend has an array of aliases under the
-/// same key.
+/// The key of the `[[aliases]]` section, and of the array of aliases in the table of a backend.
 pub(super) const SECTION: &str = "aliases";
 
 /// The keys of an alias that contain the original name or URI of the aliased item. Each alias has
@@ -75,8 +74,8 @@ enum Definition {
     Resource(ResourceAlias),
 }
 
-/// The locations of all aliases in one section, by the type of item. Errors of the alias layer
-/// contain the index of an alias among those of its type, and are reported at these locations.
+/// The locations of all aliases in one section, grouped by the type of the aliased item. An error
+/// of the alias layer is reported at one of these locations.
 #[derive(Default)]
 struct Places {
     tools: Vec<SourceLocation>,
@@ -84,9 +83,8 @@ struct Places {
     resources: Vec<SourceLocation>,
 }
 
-/// The location of an alias in the configuration file: the index of its table in the section, the
-/// key of the original name (such as `tool` or `from`), and the key of the new name (`name` or
-/// `to`).
+/// The location of an alias in the configuration file: the index of its table in the section, and
+/// the keys that contain its original and its new name, such as `tool` and `name`.
 struct SourceLocation {
     index: usize,
     original: &'static str,
@@ -94,7 +92,8 @@ struct SourceLocation {
 }
 
 /// Converts the alias tables in the array at `path` to an [`AliasLayer`], and reports errors in the
-/// tables to `reader`. `separator` separates the backend's name in prefixed names.
+/// tables to `reader`. `separator` is the text between the name of a backend and the name of its
+/// tool, such as `_`.
 pub(super) fn build(
     tables: Vec<AliasTable>,
     separator: &str,
@@ -140,15 +139,15 @@ pub(super) fn build(
 // === impl AliasTable ===
 
 impl AliasTable {
-    /// Returns the original name of the tool or prompt, and its key. Returns `None` for a resource.
+    /// Returns the original name of the tool or prompt, and the key that contains the name, such as
+    /// `tool`. Returns `None` if the alias is for a resource.
     fn original_name(&self) -> Option<(&'static str, &str)> {
         let names = [("tool", &self.tool), ("from", &self.from), ("prompt", &self.prompt)];
         names.into_iter().find_map(|(key, name)| Some((key, name.as_deref()?)))
     }
 
-    /// Converts the table to the definition of an alias. Also returns the key that contains the
-    /// original name, such as `prompt`. Returns `None` if the table does not have exactly one such
-    /// key.
+    /// Converts the table to an alias. Returns the alias and the key that contains the original
+    /// name, such as `prompt`. Returns `None` if the table does not have exactly one such key.
     fn into_definition(
         self,
         path: &[Segment],
@@ -185,9 +184,9 @@ impl AliasTable {
         Some((kind, definition))
     }
 
-    /// Returns the key that contains the original name, such as `prompt`. It determines the kind of
-    /// the alias. Reports keys that are invalid for this kind. Returns `None` if the table does not
-    /// have exactly one such key.
+    /// Returns the key that contains the original name: `tool`, `from`, `prompt` or `resource`.
+    /// Reports keys that cannot be used with it, such as `arguments` for a prompt. Returns `None`
+    /// if the table does not have exactly one of the four keys.
     fn kind(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<&'static str> {
         let at = |key: &str| [path, &[key.into()]].concat();
         let is_mistaken = KINDS.into_iter().any(|key| reader.has_fault_in(&at(key)));
@@ -242,8 +241,8 @@ impl From<ArgumentTable> for ArgumentAlias {
 // === impl Places ===
 
 impl Places {
-    /// Reports errors of the alias layer to `reader`. Each error is reported at the key that caused
-    /// it. `path` is the path of the array of aliases.
+    /// Reports errors of the alias layer to `reader`, each at the key that caused it. `path` is the
+    /// path of the array of aliases in the configuration file.
     fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
         for error in errors.iter() {
             let places = match error.list() {

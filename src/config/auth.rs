@@ -16,7 +16,6 @@ use crate::{
     url::{Url, displayed},
 };
 
-/// The key of the `[auth]` section in a configuration file.
 pub(super) const SECTION: &str = "auth";
 /// Minimum number of bytes in a static token.
 const MIN_TOKEN: usize = 16;
@@ -209,9 +208,9 @@ impl Build<'_, '_, '_> {
         }
     }
 
-    /// Returns `url` if it can identify a server in HTTP headers that clients receive. Otherwise,
-    /// reports an error and returns `None`. The URL must not contain a user, a query, a fragment,
-    /// or characters that are not allowed in these headers.
+    /// Checks a URL that identifies a server, such as the issuer of tokens. Clients receive the URL
+    /// in HTTP headers, so it must contain no user, query or fragment, and no characters that are
+    /// illegal in these headers. Reports an error and returns `None` if the URL is invalid.
     fn identifier(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.web_url(keys, url)?;
         let parts = Url::parse(&url)?;

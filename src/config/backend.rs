@@ -27,7 +27,8 @@ pub struct BackendConfig {
     pub(super) prefix: String,
     pub(super) layer: BackendLayer,
     pub(super) secrets: Secrets,
-    /// The approved tools of the backend, if a server that lists them replaces it.
+    /// The approved tools of the backend, listed by a server in this process that replaces the
+    /// backend. `None` if the gateway connects to the backend itself.
     #[cfg_attr(
         not(any(feature = "stdio", feature = "http")),
         expect(dead_code, reason = "no backend is connected")
@@ -111,8 +112,8 @@ impl BackendConfig {
         &self.layer
     }
 
-    /// Returns `true` if each caller's access token is exchanged for another token, which is sent
-    /// to the backend.
+    /// Returns `true` if the gateway exchanges the access token of each caller for a token for the
+    /// backend.
     pub(super) const fn exchanges_tokens(&self) -> bool {
         match &self.transport {
             Transport::Http(http) => matches!(http.auth(), Some(BackendAuth::Exchange(_))),
@@ -120,8 +121,8 @@ impl BackendConfig {
         }
     }
 
-    /// Returns `true` if both backends have the same name and equal connection settings. A reload
-    /// then keeps the connection of `other`.
+    /// Returns `true` if both backends have the same name and equal connection settings. If they
+    /// do, a reload keeps the connection of `other`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn is_reached_like(&self, other: &Self) -> bool {
         self.name == other.name

@@ -31,7 +31,6 @@ use crate::{
     url::Url,
 };
 
-/// The key of the `[[backends]]` section in a configuration file.
 pub(super) const SECTION: &str = "backends";
 
 /// An MCP server whose tools, prompts and resources clients can use. It is a child process, or is
@@ -237,9 +236,10 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// Returns the prefix of the backend's tool and prompt names. `own` is the value of its key
-    /// `prefix`. If `own` is `None`, the prefix is derived from `name`. Reports an error if `own`
-    /// is not valid. Returns an empty string if the router does not prefix names.
+    /// Returns the prefix of the backend's tool and prompt names. The prefix is `own`, the value of
+    /// the key `prefix`. If `own` is `None`, the prefix is `name` and the separator, such as
+    /// `github_`. Reports an error if `own` is not valid. Returns an empty string if the router
+    /// does not prefix names.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {
             if own.is_some() {
@@ -307,9 +307,9 @@ impl Builder<'_, '_, '_> {
         }
     }
 
-    /// Reports the keys that the backend's table must not contain, because they require `transport`
-    /// and the backend uses another one. Each element of `keys` is the name of a key, and `true` if
-    /// the table contains it.
+    /// Reports an error for each key in the table that can only be used with `transport`, such as
+    /// `headers` with `http`. The backend uses another transport. Each element of `keys` is a key,
+    /// and `true` if the table contains it.
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
@@ -520,14 +520,14 @@ impl Builder<'_, '_, '_> {
 }
 
 /// Formats the name of a header for an error message, with a space before it. Returns an empty
-/// string if the name is not a plain word, because it may then be a secret in the wrong place.
+/// string if the name is not a plain word, because the user may have put a secret in its place.
 fn named(header: &str) -> String {
     if is_word(header) { format!(" `{header}`") } else { String::new() }
 }
 
-/// Returns `true` if `command` seems to contain arguments, as in `npx server`. If the first word is
-/// a path, the other words may belong to the path. In this case, they are considered arguments only
-/// if one of them begins with `-`.
+/// Returns `true` if `command` seems to contain arguments, as in `npx server`. A path may contain
+/// spaces. Therefore, the words after a path count as arguments only if one of them begins with
+/// `-`.
 fn is_command_line(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let is_path = words.next().is_none_or(|program| program.contains(['/', '\\']));

@@ -23,10 +23,9 @@ use crate::{
     json_pointer,
 };
 
-/// The key of the `[budget]` section in a configuration file.
 const SECTION: &str = "budget";
-/// The name that stands for the `max_cost` of a composite in error messages about exceeded budgets.
-/// No configured budget can have this name.
+/// A reserved budget name. It stands for the `max_cost` of a composite in error messages of
+/// rejected calls.
 const MAX_COST: &str = "max_cost";
 
 /// Limits the total usage of tools, for example to a number of calls per minute.
@@ -171,8 +170,8 @@ pub(super) struct BudgetConfig {
 /// stays in use, and its balances are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The URL path of the view whose own `[budget]` section was read. Its balances are separate
-    /// from those of other views. `None` if the section belongs to the file itself.
+    /// The URL path of the view that defines the budgets, such as `/team-a`. `None` if the budgets
+    /// are defined at the top level of the file.
     view: Option<String>,
     redis: Option<RedisSettings>,
     admit: bool,
@@ -280,16 +279,15 @@ impl BudgetConfig {
         }
     }
 
-    /// Returns the URL path of the view whose own `[budget]` section was read. Returns `None` if
-    /// the section belongs to the file itself.
+    /// Returns the URL path of the view that defines the budgets, such as `/team-a`. Returns `None`
+    /// if the budgets are defined at the top level of the file.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn view(&self) -> Option<&str> {
         self.settings.view.as_deref()
     }
 
-    /// Returns the state of each budget: its definition and its current usage. The usage is `None`
-    /// if the store cannot report it, and for budgets of single runs, whose balances the store does
-    /// not contain.
+    /// Returns the definition and the current usage of each budget. The usage is `None` if the
+    /// store cannot report it, and for budgets with `per = "run"`.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) async fn states(&self) -> Vec<BudgetState> {
         let states = self.layer.budgets().map(move |budget| async move {

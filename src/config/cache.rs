@@ -14,7 +14,6 @@ use super::{
 use crate::cache::{CacheLayer, CacheRule, MAX_TTL, Per};
 use crate::{composite::Segment, stack::StackLayer};
 
-/// The key of the `[[cache]]` section in a configuration file.
 const SECTION: &str = "cache";
 
 /// Caches the results of the matching tools. Only tools with the annotation `readOnlyHint: true`

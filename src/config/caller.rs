@@ -17,7 +17,6 @@ use crate::{
     message::{Context, identified_by},
 };
 
-/// The key of the `[caller]` section in a configuration file.
 const SECTION: &str = "caller";
 /// Maximum length in bytes of a caller name. A longer name is replaced by its hash.
 #[cfg(feature = "http")]
@@ -84,9 +83,9 @@ impl CallerConfig {
         !matches!(self, Self::Unknown)
     }
 
-    /// Reports an error for the value at `path`, which requires identified callers, if the file has
-    /// neither a `[caller]` nor an `[auth]` section. The error message suggests `instead` as an
-    /// alternative to these sections.
+    /// Reports an error at `path` if the configuration does not identify callers, although the
+    /// value at `path` needs identified callers. The error message suggests `[auth]`, `[caller]`,
+    /// or the alternative `instead`, such as `per = "all"`.
     pub(super) fn required(&self, path: &[Segment], instead: &str, reader: &mut Reader<'_, '_>) {
         if !self.is_known() && !reader.has_fault_in(&[SECTION.into()]) {
             let message = format!(
@@ -96,17 +95,15 @@ impl CallerConfig {
         }
     }
 
-    /// Returns the account to which limits per caller charge an MCP request: the name of its
-    /// caller, or a shared account for requests without a caller. Returns `None` if the
-    /// configuration does not identify callers.
+    /// Returns the name under which limits per caller count an MCP request. All requests without a
+    /// caller share one name. Returns `None` if the configuration does not identify callers.
     #[cfg(any(feature = "stdio", feature = "http"))]
     pub(super) fn account(&self, context: &Context) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller(context)))
     }
 
-    /// Returns the account to which limits per caller charge an HTTP request: the name of its
-    /// caller, or a shared account for requests without a caller. Returns `None` if the
-    /// configuration does not identify callers.
+    /// Returns the name under which limits per caller count an HTTP request. All requests without a
+    /// caller share one name. Returns `None` if the configuration does not identify callers.
     #[cfg(feature = "http")]
     pub(super) fn account_in(&self, parts: &http::request::Parts) -> Option<Arc<str>> {
         self.is_known().then(|| account(self.caller_in(parts)))
@@ -121,8 +118,9 @@ impl CallerConfig {
         Some(move |context: &Context| this.caller(context))
     }
 
-    /// Returns a function that identifies the session of an MCP request: its caller, and the HTTP
-    /// session of the client. Returns `None` if the request has neither.
+    /// Returns a function that derives a session key from an MCP request. The key consists of the
+    /// HTTP session id and the name of the caller. The function returns `None` if the request has
+    /// neither.
     pub(super) fn session_key(
         &self,
     ) -> impl Fn(&Context) -> Option<String> + Send + Sync + use<> + 'static {
@@ -162,8 +160,8 @@ impl CallerConfig {
     }
 }
 
-/// Returns the id of the HTTP session to which a request belongs. Newer clients have no sessions,
-/// and could send any id.
+/// Returns the `mcp-session-id` of a request. Returns `None` for requests of newer protocol
+/// versions, which have no sessions, so that the client could send any id.
 #[cfg(feature = "http")]
 fn http_session(context: &Context) -> Option<&str> {
     let parts = context.extensions().get::<http::request::Parts>()?;

@@ -99,8 +99,8 @@ pub(super) fn build(
     (tools, layer)
 }
 
-/// Replaces targets of the form `backend/tool` by the name under which clients see the tool.
-/// Reports targets that are invalid.
+/// Replaces each target of the form `backend/tool` by the tool name that clients use, such as
+/// `github_search`. Reports invalid targets.
 fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Reader<'_, '_>) {
     // Unknown targets are reported only if all names were read successfully. Otherwise, a target
     // may refer to a name that is missing because of another error.
@@ -195,9 +195,9 @@ fn composite(table: &mut TableReader<'_, '_, '_>) -> CompositeTool {
     tool
 }
 
-/// Calls `read` to read the keys of a composite's strategy. `read` is `None` if the composite names
-/// an unknown strategy. In this case, reads the composite as a workflow if it has `steps`, and
-/// otherwise as a fan-out, to find errors in its other keys.
+/// Reads the keys of a composite's strategy. If the composite has an unknown strategy, `read` is
+/// `None`. In this case, reads the keys of a workflow if the table has `steps`, and otherwise those
+/// of a fan-out, to report errors in these keys.
 fn strategy(read: Option<ReadStrategy>, table: &mut TableReader<'_, '_, '_>) -> Strategy {
     match read {
         Some(read) => read(table),

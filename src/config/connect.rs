@@ -50,12 +50,11 @@ pub struct Backends {
     router: Router,
     remotes: Arc<[RemoteService]>,
     connected: Arc<[Connected]>,
-    /// The store of the states of the backends' tasks that wait for answers.
+    /// The store for tasks of backends that wait for user input.
     state: StateConfig,
     changes: Changes,
-    /// Flag that is set while the router is filled from remembered lists, for example during a
-    /// reload. While it is set, list requests are answered from these lists, and are not sent to
-    /// the backends.
+    /// Set while the router is filled from remembered lists, for example during a reload. While it
+    /// is set, list requests are answered from these lists, and do not reach the backends.
     recall: Recall,
 }
 
@@ -64,9 +63,8 @@ pub struct Backends {
 struct Connected {
     config: BackendConfig,
     remote: RemoteService,
-    /// The layer that wraps the backend. When the backend reports a changed resource, the layer
-    /// maps the resource's URI to the URIs that clients use. If the resource is hidden, there are
-    /// no such URIs.
+    /// The layer that wraps the backend. It also maps the URI of an updated resource to the URIs
+    /// that clients use.
     layer: Arc<Mutex<BackendLayer>>,
     /// The most recent lists of tools, prompts and resources from the backend, with the names that
     /// the backend uses.
@@ -115,8 +113,8 @@ impl Config {
         Backends::of(self, self.layers.stores.state.clone(), Changes::default(), &[])
     }
 
-    /// Returns the prefix of the tool and prompt names of the backend named `backend`, if the
-    /// configuration sets no `prefix` for it. Empty if the router does not prefix names.
+    /// Returns the default prefix of a backend's tool and prompt names, such as `github_`. Returns
+    /// an empty string if the router does not prefix names.
     fn default_prefix(&self, backend: &str) -> String {
         match self.router().conflicts() {
             Conflicts::Prefix => format!("{backend}{}", self.router().separator()),
@@ -125,7 +123,8 @@ impl Config {
     }
 }
 
-/// Creates the layer that waits for the tasks of a backend.
+/// Creates the layer that waits until the tasks of a backend have ended, and returns their results
+/// to the caller.
 fn poll_tasks(config: &Config, state: &StateConfig, backend: &str) -> PollTasksLayer {
     let layer = PollTasksLayer::new(backend).state(state.store());
     match config.layers.stores.caller.key() {
@@ -135,8 +134,8 @@ fn poll_tasks(config: &Config, state: &StateConfig, backend: &str) -> PollTasksL
 }
 
 /// Creates a function that returns the capabilities and instructions of a backend. The function
-/// returns `None` while the backend has not connected yet. While the router is filled from
-/// remembered lists, it returns the capabilities that these lists imply.
+/// returns `None` until the backend is connected. While the router is filled from remembered lists,
+/// it returns capabilities that match these lists.
 fn description(
     remote: &RemoteService,
     Remember { memory, recall }: &Remember,
@@ -250,9 +249,9 @@ impl Backends {
         .await;
     }
 
-    /// Replaces the backends `before` of the previous configuration by these backends. From then
-    /// on, the new layers map the URIs in change notifications. A new connection to a backend gets
-    /// the subscriptions and log levels of the previous connection.
+    /// Takes over from `before`, the backends of the previous configuration. From then on, the new
+    /// layers map the URIs in change notifications. Each new connection gets the subscriptions and
+    /// log levels of the previous connection to the same backend.
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;

@@ -46,8 +46,7 @@ enum ErrorKind {
     Unreadable(io::Error),
     Mistaken {
         mistakes: Vec<Mistake>,
-        /// The number of further mistakes. They are not in `mistakes`, which contains only the
-        /// first 100.
+        /// The number of mistakes after the first 100. `mistakes` does not contain them.
         untold: usize,
         /// `true` if the whole file was checked. If `false`, the file may contain mistakes that
         /// were not found.
@@ -158,9 +157,9 @@ impl std::error::Error for ConfigError {
     }
 }
 
-/// Formats the path of a value in one of several files. In `path`, the indices of composites count
-/// the composites of all files. `before`, the number of composites in earlier files, is subtracted,
-/// so that the result contains the index within the file.
+/// Formats the path of a value in one of several files. In `path`, the index of a composite counts
+/// the composites of all files. Subtracts `before`, the number of composites in earlier files, to
+/// get the index within the file.
 fn own_path(mut path: Vec<Segment>, before: usize) -> String {
     if let [Segment::Key(_), Segment::Index(index), ..] = path.as_mut_slice() {
         *index = index.saturating_sub(before);

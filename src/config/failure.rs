@@ -112,8 +112,8 @@ fn words(expected: &dyn Expected) -> String {
     }
 }
 
-/// Returns the error message for an unknown key or value, with a suggestion from the expected
-/// words. If `word` may be a secret in the wrong place, the message does not contain it.
+/// Returns the error message for an unknown key or value. Suggests the most similar of the
+/// `expected` words. Quotes `word` only if it is a plain word, because other text may be a secret.
 pub(super) fn unknown(what: &str, word: &str, expected: &[&str]) -> String {
     if let Some(hint) = hints::of_value(word, expected) {
         return format!("unknown {what} `{word}`: {hint}");

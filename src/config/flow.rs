@@ -11,7 +11,6 @@ use crate::{
     suggest::nearest,
 };
 
-/// The key of the `[[flow]]` section in a configuration file.
 const SECTION: &str = "flow";
 
 /// Labels the results and the effects of tools. A file is rejected if a composite uses labeled
@@ -92,8 +91,8 @@ pub(super) fn build(
 
 /// Returns the prefixes of the tool names of some backends. Reports unknown backends.
 ///
-/// A tool can belong to each backend whose prefix its name begins with. If names have no prefixes,
-/// it can belong to any backend. Such a tool has the labels of all these backends.
+/// A tool name can begin with the prefixes of several backends. If the router does not prefix
+/// names, all prefixes are empty. In both cases, the tool gets the labels of all these backends.
 fn prefixes(
     names: &[String],
     backends: &[BackendConfig],
@@ -121,13 +120,14 @@ fn prefixes(
     prefixes
 }
 
-/// Returns the name that a tool has in the router.
+/// Returns the name of a tool before the `[[aliases]]` section renames it.
 pub(super) fn original(alias: &AliasLayer, tool: &str) -> String {
     alias.original_of(ItemKind::Tool, tool).unwrap_or(tool).to_owned()
 }
 
-/// Adds the policy to the layer of the composites, if it depends on the annotations of the listed
-/// tools. Otherwise, [`check`] has already found all violations.
+/// Adds the policy to the composite layer if the policy depends on tool annotations, which are
+/// unknown until the backends list their tools. Otherwise, [`check`] has already found all
+/// violations.
 pub(super) fn apply(
     policy: &FlowPolicy,
     composites: CompositeLayer,
@@ -140,7 +140,8 @@ pub(super) fn apply(
     composites.flow_of(policy.clone(), move |tool| original(&alias, tool))
 }
 
-/// Reports all uses of labeled data in composites that the policy forbids.
+/// Reports each use of labeled data in a composite that the policy forbids, for example private
+/// data in the arguments of an `egress` tool.
 pub(super) fn check(
     policy: &FlowPolicy,
     composites: &CompositeLayer,

@@ -1,4 +1,4 @@
-//! The `[flow_session]` section, which judges calls of tools that publish data.
+//! The `[flow_session]` section, which can deny calls of tools that publish data.
 
 use std::time;
 
@@ -11,7 +11,6 @@ use crate::{
     flow::{FlowLayer, SessionMode},
 };
 
-/// The key of the `[flow_session]` section in a configuration file.
 const SECTION: &str = "flow_session";
 
 /// Judges calls of `egress` tools in a session that has received private and untrusted data. By
@@ -79,8 +78,8 @@ pub(super) fn build(
 // === impl FlowSessionConfig ===
 
 impl FlowSessionConfig {
-    /// Returns the layer that labels results and judges calls. The policy uses the tool names of
-    /// the router.
+    /// Returns the layer that labels tool results and checks calls in a session. `policy` refers to
+    /// tools by their names before `[[aliases]]` renames them.
     pub(super) fn layer(&self, policy: &FlowPolicy, alias: &AliasLayer) -> FlowLayer {
         let alias = alias.clone();
         FlowLayer::new(policy.clone())

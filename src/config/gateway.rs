@@ -255,9 +255,9 @@ impl Gateway {
         Ok(reloaded)
     }
 
-    /// Starts looking for [tasks](crate::tasks) of other processes that have ended, which this
-    /// gateway then continues. Does nothing unless the file stores tasks in Redis. Without this
-    /// method, the first request about a task starts it.
+    /// Starts to look for [tasks](crate::tasks) of other processes that have ended, and continues
+    /// these tasks with this gateway. If this method is not called, the first request about a task
+    /// starts the search. Does nothing unless the file stores tasks in Redis.
     ///
     /// # Panics
     ///

@@ -6,15 +6,16 @@ use crate::{composite::Segment, suggest::plain};
 /// A hint for a key that is valid in another program's configuration file, but not in this one. The
 /// hint suggests the keys to write instead.
 pub(super) struct Hint {
-    /// The path of the table to which the hint applies, without array indices.
+    /// The path of the table to which the hint applies, such as `["composite_tools", "steps"]`.
+    /// Contains no array indices.
     table: &'static [&'static str],
-    /// The spellings of the other program's key that the hint recognizes: in lower case, without
-    /// `_` and `-`.
+    /// The keys of other programs that the hint recognizes, such as `mcpservers`. In lower case,
+    /// without `_` and `-`.
     spellings: &'static [&'static str],
     /// The text of the hint, which is added to the error message.
     pub(super) text: &'static str,
-    /// The keys that the hint suggests. If they are required, but missing from the table, their
-    /// absence is not reported as a second error.
+    /// The keys that the hint suggests. If one of them is required but missing in the table, this
+    /// is not reported as a second error.
     pub(super) keys: &'static [&'static str],
 }
 

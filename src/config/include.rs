@@ -222,8 +222,8 @@ pub(super) fn read_first(path: &Path) -> io::Result<String> {
     read_text(path, MAX_FILE_BYTES)
 }
 
-/// Reads a text file. Returns an error if the file is larger than `room`, the number of bytes that
-/// remain of the total size limit.
+/// Reads a text file. Returns an error if the file is larger than `room`, the remaining part of the
+/// size limit for all files.
 fn read_text(path: &Path, room: u64) -> io::Result<String> {
     let mut text = Vec::new();
     // Limits the number of bytes read, because the size of a device is unknown, and reading it may
@@ -238,9 +238,8 @@ fn read_text(path: &Path, room: u64) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, why))
 }
 
-/// Returns the strings in the list `include` of the main file, each with its index among the
-/// strings. Elements of other types are not counted, because the reader hides them after reporting
-/// them.
+/// Returns the strings in the `include` list of the main file, numbered from zero. Skips elements
+/// that are not strings, because the reader also removes them after reporting them.
 fn included(text: &str) -> Vec<(usize, String)> {
     let (table, _) = DeTable::parse_recoverable(text);
     let elements = table.get_ref().get(KEY).and_then(|node| node.get_ref().as_array());

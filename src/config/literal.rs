@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The string that represents null in a configuration file, as in expressions. TOML itself has no
 /// null.
 const NULL: &str = "$null";
-/// The string that represents the string `$null`, because `$null` itself represents null.
+/// The string that represents the text `$null` in a configuration file.
 const ESCAPED_NULL: &str = "$$null";
 
 /// A JSON value from a configuration file in which expressions are not evaluated. Each string
@@ -15,7 +15,7 @@ const ESCAPED_NULL: &str = "$$null";
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Literal<T>(T);
 
-/// A JSON value whose strings can represent null.
+/// A JSON value in which the string `$null` can represent null.
 pub(super) trait Texts {
     /// Replaces each string `$null` in the value by null, and each string `$$null` by `$null`. Does
     /// not replace keys.

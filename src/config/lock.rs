@@ -14,7 +14,6 @@ use crate::{
     lock::{Lock, OnDrift, OnNew},
 };
 
-/// The key of the `[lock]` section in a configuration file.
 const SECTION: &str = "lock";
 
 /// Compares the backends' tools with approved definitions. By default, a tool is hidden if its

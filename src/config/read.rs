@@ -29,8 +29,9 @@ use crate::{
     suggest::nearest,
 };
 
-/// Pairs of keys with the same meaning, such as `targets` and `tools`. Errors have the path of the
-/// first key. They are located at the second key if the file contains only that one.
+/// Pairs of keys with the same meaning, such as `targets` and `tools`. Errors are reported for the
+/// first key of a pair. If the file contains only the second key, the reader moves the error to
+/// this key.
 const SHORT_FORMS: [(&str, &str); 2] = [("targets", "tools"), ("input_schema", "parameters")];
 /// Maximum number of characters in an error message. Longer messages are truncated, because they
 /// may quote long strings of the file.
@@ -57,9 +58,8 @@ pub(super) struct Reader<'a, 't> {
     /// The paths at which no further errors are reported. Contains the paths of reported errors,
     /// and those of missing keys that the user probably misspelled.
     reported: BTreeSet<String>,
-    /// Spans of the file that may contain secrets, so that error messages must mask them. These are
-    /// unknown or duplicate keys that are not [plain words](is_word), and the values of unknown
-    /// keys that are not plain words.
+    /// Spans that error messages must mask, because they may contain secrets. These are unknown or
+    /// duplicate keys that are not [plain words](is_word), and the values of such unknown keys.
     masks: Vec<Range<usize>>,
     complete: bool,
     /// The view whose sections are being read. `None` if the sections of the file itself are being
@@ -96,9 +96,9 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Calls `read` to read the sections of one view. `index` is the index of the view in the
-    /// `[[views]]` array, not counting hidden elements. `path` is the URL path of the view. Returns
-    /// `None` if the file contains no such view.
+    /// Calls `read` to read the sections of one view. `index` is the index of the view among the
+    /// valid elements of the `[[views]]` array. `path` is the URL path of the view. Returns `None`
+    /// if the file contains no such view.
     pub(super) fn in_view<T>(
         &mut self,
         index: usize,
@@ -115,8 +115,9 @@ impl<'a, 't> Reader<'a, 't> {
         Some(value)
     }
 
-    /// Returns the URL path of the view that is being read, if this view contains the section
-    /// itself. Returns `None` if the section belongs to the file, or if no view is being read.
+    /// Returns the URL path of the view that is being read, if the table of the view contains
+    /// `section`. Returns `None` if the view inherits the section from the file, or if no view is
+    /// being read.
     pub(super) fn own_view(&self, section: &str) -> Option<&str> {
         let view = self.view.as_ref().filter(|view| view.table.contains_key(section))?;
         Some(&view.path)
@@ -215,12 +216,12 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Reports an error that was found after a value was read, such as a duplicate name. Does
-    /// nothing if an error was already reported for the value or for a table that contains it. As a
-    /// result, an error in a section that several views inherit is reported only once. If the error
-    /// occurs only in a view, the message names the view.
+    /// nothing if an error was already reported for the value or for a table that contains it. For
+    /// example, several views may inherit a section with an error, which is reported only once. If
+    /// the error occurs only in a view, the message names the view.
     ///
-    /// The array indices in `path` do not count hidden elements, because these elements were
-    /// skipped when the value was read.
+    /// The array indices in `path` count only valid elements, because the reader skips invalid
+    /// elements.
     pub(super) fn report(&mut self, path: &[Segment], message: String) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
@@ -300,9 +301,9 @@ impl<'a, 't> Reader<'a, 't> {
         })
     }
 
-    /// Converts `path`, whose indices do not count hidden elements, to a path whose indices count
-    /// all elements of the file. Also returns the span of the value. If the file does not contain
-    /// the value, returns the span of the innermost table or array on the path.
+    /// Converts a path whose indices count only valid array elements to a path whose indices count
+    /// all elements in the file. Also returns the span of the value at this path. If the file does
+    /// not contain the value, returns the span of the innermost table or array on the path.
     fn locate(&self, path: &[Segment]) -> (Vec<Segment>, Range<usize>) {
         let in_view = match path {
             [Segment::Key(section), ..] if self.own_view(section).is_some() => self.view_path(),
@@ -341,8 +342,8 @@ impl<'a, 't> Reader<'a, 't> {
         (located, span)
     }
 
-    /// Converts an index in `array` that does not count hidden elements to the index of the element
-    /// in the file.
+    /// Converts an index that counts only the valid elements of `array` to an index that counts all
+    /// elements in the file.
     fn index_in_file(&self, array: &[Segment], index: usize) -> usize {
         let hidden = self.hidden_elements.get(&DisplayPath(array).to_string());
         let hidden = hidden.into_iter().flatten();

@@ -8,7 +8,6 @@ use crate::{
     redact::{RedactLayer, Redaction},
 };
 
-/// The key of the `[[redactions]]` section in a configuration file.
 const SECTION: &str = "redactions";
 
 /// Removes parts of the results of the matching tools.

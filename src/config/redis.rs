@@ -24,7 +24,6 @@ use crate::{
     tasks::TaskRegistry,
 };
 
-/// The key of the `[redis]` section in a configuration file.
 const SECTION: &str = "redis";
 
 /// The Redis or Valkey server in which several replicas share their state.

@@ -238,7 +238,8 @@ impl Views {
         }
     }
 
-    /// Makes all views continue tasks of other processes that have ended.
+    /// Makes all views look for tasks whose process has ended, and continue these tasks in this
+    /// process.
     pub(super) fn watch_tasks(&self) {
         let running = self.running();
         running.stacks().iter().for_each(|(_, stack)| stack.watch_tasks());

@@ -32,8 +32,6 @@ const SECRET: &str = "writeOnly";
 /// several words, because users may write arguments with secrets after the program.
 const COMMAND: &str = "command";
 
-/// The keys in the JSON Schema of configuration files, classified by whether their values may be
-/// secret.
 static KEYS: LazyLock<Keys> = LazyLock::new(Keys::new);
 
 /// The names of the keys in the JSON Schema of configuration files, classified by whether their
@@ -66,9 +64,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// Replaces each key of a path that may be secret by `…`. Keys that are plain words are never
-/// replaced. All other keys are replaced, except in sections without secrets. There, only the last
-/// key is replaced, and only if `unknown` is `true`.
+/// Replaces the keys of a path that may be secrets by `…`. Plain words are never replaced. In
+/// sections with secret keys, all other keys are replaced. In sections without secret keys, only
+/// the last key is replaced, if `unknown` is `true`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_open =
         match path.first() {
@@ -185,9 +183,9 @@ fn member(
 /// Adds the spans of those parts of a value that may be secret to `masks`. `schemas` are the
 /// schemas of the value. `is_open` is `true` if the section has no secret keys.
 ///
-/// If the schemas do not allow the type of the value, the whole value is masked, because it may
-/// have been meant for another, secret key. However, strings and other scalars in sections without
-/// secret keys are never masked.
+/// If the schemas do not allow the type of the value, the user may have written a secret under the
+/// wrong key. In this case, the whole value is masked. Strings and other scalars in sections
+/// without secret keys are never masked.
 fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut Masks) {
     let allows = |kind| schemas.iter().any(|schema| allows(schema, kind));
     match node.get_ref() {
@@ -203,8 +201,8 @@ fn value(node: &Node<'_>, schemas: &[&'static Value], is_open: bool, masks: &mut
     }
 }
 
-/// The kind of a TOML value. A value whose kind the schema of its key does not allow may be a
-/// secret that was meant for another key.
+/// The kind of a TOML value. A value of the wrong kind may be a secret that was written under the
+/// wrong key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Table,
@@ -318,8 +316,8 @@ fn key(line: &str) -> usize {
     }
 }
 
-/// Returns `true` if a line in a section without secrets may belong to a section with secrets,
-/// whose header may be missing or invalid. This line and the lines after it are then masked.
+/// Returns `true` if a line may belong to a section with secrets whose header is missing or
+/// invalid. The caller then masks this line and the lines after it, up to the next header.
 fn is_suspicious(line: &str) -> bool {
     let names_secret = words(line).any(|word| KEYS.is_secret(&word.to_ascii_lowercase()));
     names_secret

@@ -66,7 +66,8 @@ pub(super) struct Shared {
 /// The composites, layers and stores of a configuration file or a view.
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
-    /// The path of the view that the layers belong to. `None` if they belong to the file itself.
+    /// The path of the view to which the layers belong, such as `/team-a`. `None` if they belong to
+    /// the file itself.
     view: Option<Arc<str>>,
     pub(super) composite_tools: Vec<CompositeTool>,
     pub(super) composite_layer: CompositeLayer,
@@ -77,9 +78,9 @@ pub(super) struct Layers {
 // === impl Sections ===
 
 impl Sections {
-    /// Builds the layers that the sections configure, and reports errors to `reader`. `file` is
-    /// `None` for the file itself. For a view, it contains the layers of the file, whose stores the
-    /// view shares unless it configures its own stores.
+    /// Builds the layers that the sections configure, and reports errors to `reader`. For a view,
+    /// `file` contains the layers of the whole file, whose stores the view can share. `file` is
+    /// `None` when the layers of the file itself are built.
     ///
     /// If this function reports an error, the returned layers may be incomplete, and must not be
     /// used. It returns `None` only if it has reported at least one error.

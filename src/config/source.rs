@@ -3,9 +3,9 @@
 
 use std::{borrow::Cow, ops::Range, path::PathBuf};
 
-/// Maximum number of characters that an error message displays of a line before the marked part.
+/// Error messages quote at most this many characters of a line before the marked part.
 const BEFORE: usize = 60;
-/// Maximum number of characters that an error message displays of a line.
+/// Error messages quote at most this many characters of a line.
 const SHOWN: usize = 100;
 
 /// The text that replaces a masked span in an error message.

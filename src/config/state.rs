@@ -21,7 +21,6 @@ use crate::{
     tasks::TaskRegistry,
 };
 
-/// The key of the `[state]` section in a configuration file.
 const SECTION: &str = "state";
 
 /// Configures where the state of a run is stored while the run waits for user input.
@@ -210,13 +209,13 @@ impl StateConfig {
         self.settings.redis == before.settings.redis
     }
 
-    /// Returns `true` if several replicas continue suspended runs, but do not share tasks.
+    /// Returns `true` if the file has `keys` for states. With keys, each replica can continue the
+    /// suspended runs of the others, but has its own tasks.
     pub(super) fn has_tasks_per_replica(&self) -> bool {
         !self.settings.keys.is_empty()
     }
 
-    /// Returns the configured store of suspended runs, and of tasks of backends that wait for
-    /// answers.
+    /// Returns the store for suspended runs, and for tasks of backends that wait for user input.
     pub(super) fn store(&self) -> Arc<dyn Store> {
         self.store.clone()
     }

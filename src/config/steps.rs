@@ -84,8 +84,8 @@ type ReadAction = fn(&mut TableReader<'_, '_, '_>) -> Action;
 /// A function that reads an `on_error` value of a step. The first argument is `true` if the step
 /// asks the user a question. Such a step has no retry delay.
 type ReadOnError = fn(bool, &mut TableReader<'_, '_, '_>) -> OnError;
-/// A function that reads from an `on_error` table how often and after which delay a target is
-/// retried.
+/// A function that reads the retry settings of a target, such as the number of retries, from its
+/// `on_error` table.
 type ReadRetry = fn(&mut TableReader<'_, '_, '_>) -> Retry;
 
 /// Reads a step of a pipeline or workflow.

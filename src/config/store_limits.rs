@@ -9,8 +9,7 @@ use crate::{
     store::{MemoryStore, Store},
 };
 
-/// The kind of values in a store: suspended runs, or full tool results that were truncated for
-/// clients.
+/// The kind of values in a store: suspended runs, or the full versions of truncated tool results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoreOf {
     Runs,

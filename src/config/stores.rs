@@ -10,8 +10,8 @@ use crate::{
     tasks::{TaskLayer, TaskRegistry},
 };
 
-/// The stores of a configuration, with the way in which callers are identified. If a reload does
-/// not change the settings of a store, the existing store and its contents stay in use.
+/// The stores of a configuration, and the method that identifies callers. If a reload does not
+/// change the settings of a store, the existing store and its contents stay in use.
 #[derive(Clone, Debug)]
 pub(super) struct Stores {
     pub(super) caller: CallerConfig,
@@ -20,7 +20,7 @@ pub(super) struct Stores {
     pub(super) truncate: TruncateConfig,
     /// The layer that labels results. It contains the labels of the sessions.
     pub(super) flow: FlowLayer,
-    /// The runs whose finally steps run even if their call is cancelled.
+    /// Cancelled runs whose finally steps still run.
     pub(super) cancelled_runs: CancelledRuns,
     /// The tasks of all views.
     pub(super) tasks: TaskRegistry,

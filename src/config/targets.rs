@@ -126,8 +126,8 @@ impl<'f> Targets<'f> {
         self.alias.name_of(ItemKind::Tool, exposed).map(str::to_owned)
     }
 
-    /// Returns the error message for a target that uses the original name of a tool that an alias
-    /// has renamed. `written` is the target, and `name` the new name. `name` is `None` if clients
+    /// Returns the error message for a target that uses the original name of a renamed tool.
+    /// `written` is the target, and `name` the new name of the tool. `name` is `None` if clients
     /// cannot call the tool.
     pub(super) fn renamed(&self, written: &str, name: Option<&str>) -> String {
         let written = sanitized(written);

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{composite::Segment, store::Store, truncate::TruncateLayer};
 
-/// The key of the `[results]` section in a configuration file.
 const RESULTS: &str = "results";
 
 /// Truncates tool results to a maximum size.
@@ -73,8 +72,8 @@ pub(super) struct TruncateConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
-    /// The URL path of the view whose own `[results]` section was read. `None` if the section
-    /// belongs to the file itself.
+    /// The URL path of the view that has this `[results]` section, such as `/team-a`. `None` if the
+    /// section is at the top level of the file.
     view: Option<String>,
     redis: Option<RedisSettings>,
     limits: StoreLimits,

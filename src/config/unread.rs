@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de::Visitor};
 
-/// A value that is not read: deserializes from any TOML value. Used for sections that other code
-/// reads key by key.
+/// A placeholder that deserializes from any TOML value. Used for sections that other code reads key
+/// by key.
 #[derive(Default)]
 pub(super) struct Unread;
 

@@ -40,12 +40,11 @@ enum SchemaName {
     Strict,
 }
 
-/// Default maximum size of a client request in bytes. Equal to the limit of rmcp for HTTP requests.
-/// Over stdio, rmcp accepts four times as much. This would be too much, because each target of a
-/// composite may receive a copy of the request.
+/// Default maximum size of a client request in bytes. Equal to rmcp's limit for HTTP requests. Over
+/// stdio, rmcp accepts four times as much.
 const MAX_ARGUMENT_BYTES: usize = 4 << 20;
 
-/// Returns the layer that limits client requests if the file sets no limits.
+/// Returns the layer that limits client requests by default.
 pub(super) const fn door() -> LimitLayer {
     LimitLayer::new().max_argument_bytes(MAX_ARGUMENT_BYTES)
 }

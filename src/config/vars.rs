@@ -1,4 +1,4 @@
-//! The section `[vars]`.
+//! The `[vars]` section, which defines variables for expressions.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{adapter::Secrets, composite::Segment, expr::Variables};
 
-/// The name of the configuration section that defines variables, `[vars]`.
 pub(super) const SECTION: &str = "vars";
 /// The key of a variable's value, if the variable is defined by a table.
 const VALUE: &str = "value";

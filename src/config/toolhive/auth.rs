@@ -1,10 +1,10 @@
-//! Converts authentication and authorization.
+//! Converts the authentication and authorization settings of a ToolHive server to TOML.
 
 use serde_json::{Map, Value};
 
 use super::{import::Import, write::Table, yaml::Node};
 
-/// Converts the settings `incomingAuth`, with which a ToolHive server authenticates clients, to the
+/// Converts `incomingAuth`, the settings with which a ToolHive server authenticates clients, to the
 /// tables `[auth]` and `[auth.jwt]`. Returns no tables if clients are anonymous or if the settings
 /// cannot be converted.
 pub(super) fn incoming(import: &mut Import<'_>, node: &Node) -> Vec<Table> {
@@ -62,8 +62,8 @@ fn oidc(import: &mut Import<'_>, node: &Node, url: Option<&str>) -> Vec<Table> {
     vec![auth, jwt]
 }
 
-/// Returns the HTTP headers that authenticate requests to a workload. The map is empty if the
-/// workload needs none.
+/// Returns the HTTP headers that authenticate requests to a workload, as ToolHive calls a backend
+/// server. Returns an empty map if the workload needs no headers.
 pub(super) fn headers(import: &mut Import<'_>, node: &Node) -> Map<String, Value> {
     let mut headers = Map::new();
     let Some(fields) = import.section(node, &["type", "headerInjection"]) else { return headers };

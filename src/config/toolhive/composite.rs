@@ -1,4 +1,4 @@
-//! Converts composite tools.
+//! Converts the composite tools of a ToolHive configuration to TOML tables.
 
 use std::{cell::Cell, collections::HashSet, ops::Range};
 
@@ -12,13 +12,13 @@ use super::{
     yaml::{Content, Node},
 };
 
-/// The maximum number of retries in ToolHive. It reduces a larger number to this one.
+/// ToolHive's maximum number of retries. The import reduces larger numbers to this one.
 const MAX_TOOLHIVE_RETRIES: u64 = 10;
 
-/// A composite tool, with the calls of its steps.
+/// A converted composite tool, and the tool calls in its steps.
 #[derive(Debug, Default)]
 pub(super) struct Composite {
-    /// The name, with its position in YAML. `None` if the name is missing.
+    /// The name and its byte range in the YAML file.
     pub(super) name: Option<(String, Range<usize>)>,
     pub(super) tables: Vec<Table>,
     pub(super) calls: Vec<Call>,
@@ -28,15 +28,15 @@ pub(super) struct Composite {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) tool: String,
-    /// The position of the arguments in YAML, if at least one of them is a text that may be
-    /// converted to another type. `None` otherwise.
+    /// The byte range of the arguments in the YAML file. `None` if no argument contains a string
+    /// that may be converted to another type, such as `"42"`.
     pub(super) texts: Option<Range<usize>>,
 }
 
-/// Translates a template in a scope.
+/// A function that translates a Go template to a template or expression of this crate.
 type Translate = fn(&str, Scope<'_>) -> Result<String, TemplateError>;
 
-/// Converts a composite tool.
+/// Converts one composite tool, and reports mistakes to `import`.
 pub(super) fn composite(import: &mut Import<'_>, node: &Node) -> Composite {
     let known = ["name", "description", "parameters", "timeout", "steps", "output", "annotations"];
     let mut composite = Composite::default();
@@ -68,7 +68,8 @@ pub(super) fn composite(import: &mut Import<'_>, node: &Node) -> Composite {
     composite
 }
 
-/// Converts the schema of the parameters. Returns the parameters that may be missing.
+/// Converts the JSON Schema of the parameters. Returns the names of optional parameters without a
+/// default.
 fn parameters(import: &mut Import<'_>, fields: &Fields<'_>, table: &mut Table) -> HashSet<String> {
     let Some(node) = fields.get("parameters") else { return HashSet::new() };
     reject_nulls(import, node);
@@ -91,7 +92,7 @@ fn parameters(import: &mut Import<'_>, fields: &Fields<'_>, table: &mut Table) -
     optional
 }
 
-/// Reports values that TOML cannot have.
+/// Reports each null in a value, because TOML has no null.
 fn reject_nulls(import: &mut Import<'_>, node: &Node) {
     match &node.content {
         Content::Scalar(Value::Null) => {
@@ -155,7 +156,7 @@ fn step(
     Some(table)
 }
 
-/// Converts the tool and the arguments of a call.
+/// Converts the tool name and the arguments of a step.
 fn call(
     import: &mut Import<'_>,
     fields: &Fields<'_>,

@@ -1,7 +1,7 @@
-//! Parses the texts of Go's `text/template`.
+//! Parses templates of Go's `text/template`.
 //!
-//! Parses the part of the language that an expression can be made of. Everything else is an error
-//! that names the construct.
+//! The parser accepts only constructs that have an equivalent in expressions of this crate. Other
+//! constructs, such as `define`, are errors.
 
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ pub(super) enum Base {
 #[derive(Debug, PartialEq)]
 pub(super) struct TemplateError {
     pub(super) message: String,
-    /// The byte range of the construct in the template.
+    /// The byte range of the invalid construct in the template.
     pub(super) span: Range<usize>,
 }
 
@@ -101,17 +101,17 @@ struct Body {
     span: Range<usize>,
 }
 
-/// The action that ends a body.
+/// The action that ends a block or a branch.
 enum End {
     /// The template ends without a further action.
     Template,
-    /// `end`
+    /// The action `end`.
     Block,
-    /// The action `else` (`None`), or `else if` with its condition.
+    /// The action `else`, or `else if` with its condition. `None` is a plain `else`.
     Else(Option<Expr>),
 }
 
-/// Parses a template.
+/// Parses a Go template into texts and actions.
 ///
 /// # Errors
 ///
@@ -345,7 +345,8 @@ fn body(pieces: &mut std::vec::IntoIter<Piece>, depth: usize) -> Result<Body> {
     Ok(Body { parts, end: End::Template, span: 0..0 })
 }
 
-/// Parses an `if` after its condition `condition`, up to its `end`.
+/// Parses the branches of an `if` up to its `end`. `condition` is the condition of the first
+/// branch, which was parsed before.
 fn branches(
     condition: Expr,
     pieces: &mut std::vec::IntoIter<Piece>,
@@ -383,7 +384,7 @@ fn otherwise(
     }
 }
 
-/// Parses a `range` or `with` up to its `end`. `tokens` are those after the keyword.
+/// Parses a `range` or `with` block up to its `end`. `tokens` follow the keyword.
 fn block(
     tokens: &[Spanned],
     pieces: &mut std::vec::IntoIter<Piece>,

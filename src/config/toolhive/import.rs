@@ -1,4 +1,4 @@
-//! The mistakes and differences that an import collects, and the reading of its maps.
+//! Collects the mistakes and differences of an import from ToolHive, and reads YAML maps.
 
 use std::ops::Range;
 
@@ -11,26 +11,26 @@ use crate::{
     text_position::{line_number, line_start},
 };
 
-/// Something that an import changes or leaves out.
+/// A setting of a ToolHive file that the import changes or leaves out.
 #[derive(Debug)]
 pub(super) struct Difference {
     pub(super) message: String,
     pub(super) span: Range<usize>,
-    /// Whether ToolHive protects something that the result does not protect.
+    /// `true` if the import loses a protection, such as an authorization policy.
     pub(super) protects: bool,
 }
 
-/// The mistakes and differences of a file.
+/// The state of an import: the YAML text, and the mistakes and differences found so far.
 #[derive(Debug, Default)]
 pub(super) struct Import<'t> {
     pub(super) text: &'t str,
     pub(super) mistakes: Vec<YamlError>,
     pub(super) differences: Vec<Difference>,
-    /// The bytes that may be secret, which errors do not show.
+    /// Byte ranges of the text that error messages mask, because they may contain secrets.
     pub(super) masks: Vec<Range<usize>>,
 }
 
-/// The members of a map, by their keys in camel case.
+/// The members of a YAML map. Their keys are in camel case, such as `onError`.
 #[derive(Debug)]
 pub(super) struct Fields<'n> {
     members: Vec<(String, &'n Member)>,
@@ -48,7 +48,7 @@ impl Import<'_> {
         self.difference(message.into(), span, false);
     }
 
-    /// Records a difference at the first place where it occurs.
+    /// Records a difference, unless a difference with the same message was already recorded.
     pub(super) fn differs_once(&mut self, message: &str, span: &Range<usize>) {
         if !self.differences.iter().any(|difference| difference.message == message) {
             self.differs(message, span);
@@ -63,7 +63,7 @@ impl Import<'_> {
         self.differences.push(Difference { message, span: span.clone(), protects });
     }
 
-    /// Masks the values in the line of a syntax error. The keys remain.
+    /// Masks the line of a syntax error, except for the first key in the line.
     pub(super) fn mask_line(&mut self, span: &Range<usize>) {
         let start = line_start(&self.text[..span.start]);
         let line = self.text[start..].lines().next().unwrap_or_default();
@@ -72,7 +72,7 @@ impl Import<'_> {
         self.masks.push(start + key + indentation..start + line.len());
     }
 
-    /// Returns the differences as comments, with the lines that they refer to.
+    /// Returns the differences as TOML comments, each with its line number in the YAML file.
     pub(super) fn comments(&self) -> String {
         let mut differences: Vec<_> = self.differences.iter().collect();
         differences.sort_by_key(|difference| {
@@ -91,7 +91,8 @@ impl Import<'_> {
         comments.concat()
     }
 
-    /// Records the mistake of a template at its construct, if the text has no escapes there.
+    /// Records an error in a Go template. The error is located at the invalid construct if the YAML
+    /// text contains the construct unchanged, and otherwise at the whole template.
     pub(super) fn template(&mut self, error: TemplateError, template: &Node) {
         let construct = template.as_text().and_then(|text| text.get(error.span));
         let written = self.text.get(template.span.clone()).unwrap_or_default();
@@ -107,7 +108,8 @@ impl Import<'_> {
         self.mistake(error.message, &span);
     }
 
-    /// Reads a map. Reports keys that are neither known nor ignored.
+    /// Returns the members of a YAML map whose keys are in `known`. Reports keys in `ignored` as
+    /// differences, and all other keys as mistakes. Returns `None` if the value is not a map.
     pub(super) fn fields<'n>(
         &mut self,
         node: &'n Node,
@@ -125,8 +127,9 @@ impl Import<'_> {
         Some(fields)
     }
 
-    /// Reads a map with many keys that concern other products. Reports unknown keys only if they
-    /// are similar to a known one.
+    /// Returns the members of a YAML map whose keys are in `known`. Reports any other key as a
+    /// mistake if it is similar to a known key, and otherwise as a difference. Returns `None` if
+    /// the value is not a map.
     pub(super) fn section<'n>(&mut self, node: &'n Node, known: &[&str]) -> Option<Fields<'n>> {
         let (fields, others) = self.split(node, known)?;
         for member in others {
@@ -139,7 +142,8 @@ impl Import<'_> {
         Some(fields)
     }
 
-    /// Returns the known members of a map, and the others.
+    /// Splits a YAML map into the members whose keys are in `known`, and the other members. Returns
+    /// `None` if the value is not a map.
     fn split<'n>(
         &mut self,
         node: &'n Node,
@@ -174,7 +178,8 @@ impl Import<'_> {
         self.mistake(format!("unknown key `{}`{hint}", member.key), &member.key_span);
     }
 
-    /// Reads a required text, which is not empty.
+    /// Returns the string at a required key. If the string is missing or empty, reports a mistake
+    /// and returns `None`.
     pub(super) fn required<'n>(&mut self, fields: &Fields<'n>, key: &str) -> Option<&'n str> {
         match fields.get(key) {
             Some(node) => match self.text(node) {
@@ -204,7 +209,7 @@ impl Import<'_> {
         text
     }
 
-    /// Reads one of several words.
+    /// Returns the string if it is one of `words`. Otherwise, reports a mistake and returns `None`.
     pub(super) fn word<'n>(&mut self, node: &'n Node, words: &[&str]) -> Option<&'n str> {
         let text = self.text(node)?;
         if words.contains(&text) {
@@ -243,7 +248,8 @@ impl Import<'_> {
         }
     }
 
-    /// Reads a number that is not negative.
+    /// Reads an integer that is not negative. If the value is anything else, reports a mistake and
+    /// returns `None`.
     pub(super) fn number(&mut self, node: Option<&Node>) -> Option<u64> {
         let node = node?;
         let number = node.to_json().as_u64();
@@ -253,7 +259,8 @@ impl Import<'_> {
         number
     }
 
-    /// Reads a duration of Go, such as `1h30m` or `1.5s`.
+    /// Reads a duration in Go's format, such as `1h30m` or `1.5s`, and converts it to a duration
+    /// for TOML. If the duration is invalid, reports a mistake.
     pub(super) fn duration(&mut self, node: Option<&Node>) -> Option<String> {
         let node = node?;
         let text = self.text(node)?;
@@ -266,7 +273,8 @@ impl Import<'_> {
     }
 }
 
-/// Converts a duration of Go. Keeps one without fractions.
+/// Converts a duration in Go's format, such as `1.5s`, to a duration for TOML, such as `1500ms`. A
+/// duration without a decimal point is unchanged. Returns `None` if the duration is invalid.
 fn go_duration(text: &str) -> Option<String> {
     if !text.contains('.') {
         return humantime::parse_duration(text).is_ok().then(|| text.to_owned());
@@ -290,7 +298,8 @@ fn go_duration(text: &str) -> Option<String> {
     Some(format!("{}ms", milliseconds.round()))
 }
 
-/// Converts snake case to camel case: older versions of ToolHive wrote `on_error`.
+/// Converts a key to camel case, because older versions of ToolHive use snake case, as in
+/// `on_error`.
 pub(super) fn camel(key: &str) -> String {
     let mut words = key.split('_');
     let mut camel = words.next().unwrap_or_default().to_owned();
@@ -305,18 +314,17 @@ pub(super) fn camel(key: &str) -> String {
 // === impl Fields ===
 
 impl<'n> Fields<'n> {
-    /// Returns the value of a key. Null is like a missing key.
+    /// Returns the value of a key. Returns `None` if the key is missing or its value is null.
     pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
         let found = self.members.iter().find(|(own, _)| own == key);
         found.map(|(_, member)| &member.value).filter(|value| !value.is_null())
     }
 
-    /// Returns the keys, in camel case, with their positions.
+    /// Returns the keys in camel case, each with its byte range in the YAML file.
     pub(super) fn keys(&self) -> impl Iterator<Item = (String, Range<usize>)> {
         self.members.iter().map(|(key, member)| (key.clone(), member.key_span.clone()))
     }
 
-    /// Returns the position of the map.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.clone()
     }

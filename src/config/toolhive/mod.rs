@@ -1,7 +1,6 @@
-//! Reads configurations of ToolHive's vMCP.
+//! Reads configurations of ToolHive's virtual MCP server (vMCP).
 //!
-//! The text is converted to TOML, which is then read like any other file, so that there is only one
-//! way to read a section.
+//! The YAML text is converted to TOML, which is then read like any other configuration file.
 
 mod auth;
 mod composite;
@@ -30,15 +29,15 @@ use super::{
     source::Source,
 };
 
-/// The value of environment variables while a converted text is checked.
+/// The value of all environment variables while the converted TOML is checked.
 const PLACEHOLDER: &str = "https://example.com/mcp";
 
-/// The converted configuration, and what differs.
+/// The result of converting a ToolHive configuration to TOML.
 struct Converted {
     toml: String,
-    /// The bytes of the YAML that may be secret.
+    /// Byte ranges of the YAML text that may contain secrets.
     masks: Vec<Range<usize>>,
-    /// The parts that ToolHive protects, and the result does not.
+    /// One error for each protection that was not imported, such as an authorization policy.
     unprotected: Vec<YamlError>,
 }
 
@@ -49,14 +48,16 @@ impl Config {
     /// the text of a YAML file. Each `${VAR}` is replaced by the value of an environment variable
     /// of this process.
     ///
-    /// The text is converted as [`toolhive_to_toml`](Self::toolhive_to_toml) does. [Migrating from
-    /// ToolHive](crate::guide::from_toolhive) has the differences between both.
+    /// Converts the text to TOML, as [`toolhive_to_toml`](Self::toolhive_to_toml) does, and reads
+    /// the result. [Migrating from ToolHive](crate::guide::from_toolhive) lists the differences
+    /// between the two formats.
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`toolhive_to_toml`](Self::toolhive_to_toml), and an error if the
-    /// text has rules of authentication, authorization or filtering that are not imported. An error
-    /// in the value of an environment variable, or a missing one, is located in the converted text.
+    /// Returns the same errors as [`toolhive_to_toml`](Self::toolhive_to_toml). Also returns an
+    /// error if the text has rules for authentication, authorization or filtering that were not
+    /// imported. If an environment variable is missing or its value is invalid, the error refers to
+    /// a line of the converted text.
     pub fn from_toolhive_str(text: &str) -> Result<Self, ConfigError> {
         Self::from_toolhive_str_with_env(text, |name| env::var(name).ok())
     }
@@ -78,7 +79,8 @@ impl Config {
         Self::from_toml_str_with_env(&toml, env)
     }
 
-    /// Converts the YAML file of ToolHive at `path` to TOML, with comments where both differ.
+    /// Converts the ToolHive file at `path`, which is YAML, to TOML. Comments in the TOML describe
+    /// the settings that were changed or left out.
     ///
     /// # Errors
     ///
@@ -129,7 +131,7 @@ fn convert(text: &str, path: Option<&Path>) -> Result<Converted, ConfigError> {
     Ok(Converted { toml, masks: import.masks, unprotected })
 }
 
-/// Converts the objects of a file.
+/// Converts the objects of a YAML file to TOML tables.
 fn tables(import: &mut Import<'_>, objects: &Objects<'_>) -> Vec<Table> {
     let mut server = Server::default();
     let definitions = match objects.server {
@@ -148,7 +150,8 @@ fn tables(import: &mut Import<'_>, objects: &Objects<'_>) -> Vec<Table> {
     tables
 }
 
-/// Reads the converted text, and reports its mistakes where they are in YAML.
+/// Checks the converted TOML. Each mistake is reported at the YAML text that was converted to the
+/// invalid line.
 fn check(import: &mut Import<'_>, document: &Document) {
     let checked = Config::from_toml_str_with_env(&document.toml, |_| Some(PLACEHOLDER.to_owned()));
     let Err(error) = checked else { return };

@@ -1,4 +1,4 @@
-//! Sorts the documents of a file by their kinds.
+//! Groups the Kubernetes objects of a YAML file by their kind.
 
 use super::{
     import::Import,

@@ -13,27 +13,27 @@ use super::{
     yaml::Node,
 };
 
-/// The format of prefixes that both have by default.
+/// The default format of tool name prefixes, both in ToolHive and in this crate.
 const PREFIX_FORMAT: &str = "{workload}_";
 
-/// A virtual server: its workloads, and the tables that are not part of a workload.
+/// The settings of a virtual server in ToolHive. Its workloads become backends.
 #[derive(Debug, Default)]
 pub(super) struct Server {
-    /// The name of the group of the workloads.
+    /// The name of the group to which the server's workloads belong.
     group: Option<String>,
     workloads: Vec<Workload>,
     conflicts: Conflicts,
     prefix_format: Option<String>,
     excludes_all: bool,
     searches: bool,
-    /// The timeout of workloads without a timeout of their own.
+    /// The timeout of workloads that set no timeout.
     timeout: Option<String>,
-    /// The headers of requests to workloads without headers of their own.
+    /// The headers of requests to workloads that set no headers.
     headers: Map<String, Value>,
     auth: Vec<Table>,
 }
 
-/// A backend server, and the settings of its tools.
+/// A workload, which becomes a backend, and the settings of its tools.
 #[derive(Debug, Default)]
 struct Workload {
     name: String,
@@ -46,7 +46,7 @@ struct Workload {
     overrides: Vec<Override>,
 }
 
-/// A tool with a new name or description.
+/// A new name or description for a tool.
 #[derive(Debug)]
 struct Override {
     tool: String,
@@ -62,7 +62,7 @@ enum Conflicts {
     Manual,
 }
 
-/// The sections that are read.
+/// The sections of a virtual server that the import knows.
 const SECTIONS: [&str; 14] = [
     "name",
     "group",
@@ -132,7 +132,8 @@ impl Server {
         composites
     }
 
-    /// Adds the workloads of the file that are in the group of the server.
+    /// Adds the workloads of the file, except for those that belong to another group than the
+    /// server.
     pub(super) fn add_workloads(&mut self, import: &mut Import<'_>, objects: &Objects<'_>) {
         for (name, spec) in &objects.workloads {
             let group = spec.get("groupRef").and_then(name_of);
@@ -146,14 +147,14 @@ impl Server {
         }
     }
 
-    /// Adds the workloads of calls to tools such as `workload.tool`.
+    /// Adds a workload for each called tool of the form `workload.tool`.
     pub(super) fn name_workloads<'c>(&mut self, calls: impl Iterator<Item = &'c Call>) {
         for (workload, _) in calls.filter_map(|call| call.tool.split_once('.')) {
             self.workload(workload, &(0..0));
         }
     }
 
-    /// Returns the workload of a name, which is added if it is new.
+    /// Returns the workload with the given name, and adds it if it is new.
     fn workload(&mut self, name: &str, origin: &Range<usize>) -> &mut Workload {
         let place = self.workloads.iter().position(|workload| workload.name == name);
         let place = place.unwrap_or_else(|| {
@@ -304,8 +305,8 @@ impl Server {
         }
     }
 
-    /// Reports calls to hidden tools whose arguments are converted, and composite tools with the
-    /// name of a tool.
+    /// Records two kinds of differences from ToolHive: calls of hidden tools whose arguments are
+    /// converted to other types, and composites with the same name as a tool.
     pub(super) fn compare(&self, import: &mut Import<'_>, composites: &[Composite]) {
         let calls = || composites.iter().flat_map(|composite| &composite.calls);
         for Call { tool, texts } in calls() {
@@ -333,7 +334,8 @@ impl Server {
         }
     }
 
-    /// Returns the name of a tool in the list of tools. Steps can call it `workload.tool`, too.
+    /// Returns the name of a tool as clients see it. `tool` is this name, or has the form
+    /// `workload.tool`.
     fn listed_name(&self, tool: &str) -> String {
         let own = tool.split_once('.').and_then(|(name, own)| {
             let workload = self.workloads.iter().find(|workload| workload.name == name)?;
@@ -363,7 +365,7 @@ impl Server {
         self.prefix_format.as_deref().unwrap_or(PREFIX_FORMAT).replace("{workload}", &workload.name)
     }
 
-    /// Returns the tables of the server, without its composite tools.
+    /// Converts the server to TOML tables, except for its composite tools.
     pub(super) fn tables(mut self, import: &mut Import<'_>) -> Vec<Table> {
         let mut tables = Vec::new();
         let conflicts = match self.conflicts {
@@ -426,7 +428,8 @@ impl Server {
         tables.extend(workload.overrides.into_iter().map(|renamed| renamed.alias));
     }
 
-    /// Returns the section that selects the tools that clients see.
+    /// Returns the `[advertise]` table, which selects the tools that clients see. Returns `None` if
+    /// the table would be empty.
     fn advertise(&self) -> Option<Table> {
         let mut advertise = Table::new("[advertise]", &(0..0));
         if self.searches {
@@ -465,32 +468,34 @@ impl Workload {
         self.excludes_all || filter.is_some_and(|filter| !filter.iter().any(|name| name == tool))
     }
 
-    /// Returns the tools that the file names, after overrides.
+    /// Returns the names of the tools that the file mentions. A renamed tool has its new name.
     fn known_tools(&self) -> impl Iterator<Item = &str> {
         let overrides = self.overrides.iter();
         let renamed = overrides.map(|own| own.name.as_deref().unwrap_or(&own.tool));
         self.filter.iter().flatten().map(String::as_str).chain(renamed)
     }
 
-    /// Returns the filter by the names of tools on the backend. In ToolHive, it has new names.
+    /// Returns the tools of the filter by their names on the backend. In ToolHive, a filter
+    /// contains the new names of renamed tools. Returns `None` if there is no filter.
     fn original_filter(&self) -> Option<Vec<&str>> {
         let names = self.filter.as_ref()?.iter();
         Some(names.map(|name| self.original(name)).collect())
     }
 
-    /// Returns the name of a tool on the backend.
+    /// Returns the name of a tool on the backend. `name` is the new name if the tool was renamed.
     fn original<'w>(&'w self, name: &'w str) -> &'w str {
         let renamed = self.overrides.iter().find(|own| own.name.as_deref() == Some(name));
         renamed.map_or(name, |renamed| &renamed.tool)
     }
 }
 
-/// Returns the name in a reference, which is a text in older versions.
+/// Returns the name in a reference to an object. In older versions of ToolHive, the reference is a
+/// plain string.
 fn name_of(node: &Node) -> Option<&str> {
     node.as_text().or_else(|| node.get("name")?.as_text())
 }
 
-/// Returns the name of the environment variable for the URL of a workload.
+/// Returns the name of the environment variable for the URL of a workload, such as `GITHUB_URL`.
 fn variable(workload: &str) -> String {
     let upper = workload
         .chars()

@@ -12,24 +12,25 @@ use super::{
 /// The values that a template can refer to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scope<'s> {
-    /// The name of the current element. `None` outside a loop.
+    /// The name of the current element in a `forEach` step. `None` outside such a step.
     pub(super) item_var: Option<&'s str>,
-    /// The parameters that a client may leave out.
+    /// The names of optional parameters without a default.
     pub(super) optional: Option<&'s HashSet<String>>,
-    /// The innermost `range` or `with`.
+    /// The innermost `range` or `with` block around the expression. `None` outside all blocks.
     pub(super) frame: Option<&'s Frame<'s>>,
-    /// Set to `true` if the template reads the whole output of a step, or the text in it.
+    /// Set to `true` if the template reads the whole output of a step, or its `text`.
     pub(super) reads_text: Option<&'s Cell<bool>>,
 }
 
-/// The names that a `range` or `with` defines, as expressions.
+/// The values of `.` and of variables in a `range` or `with` block, as expressions of this crate.
 #[derive(Debug)]
 pub(super) struct Frame<'s> {
     outer: Option<&'s Self>,
-    /// The number of enclosing loops.
+    /// The number of `range` blocks around the expression.
     loops: usize,
     dot: String,
-    /// Each with the number of loops if it is an index, which only the innermost loop has.
+    /// The name and the expression of each variable. The third element is `Some` for an index
+    /// variable, such as `$i`. It is the value of `loops` in the block that defines the index.
     variables: Vec<(String, String, Option<usize>)>,
 }
 
@@ -92,7 +93,8 @@ impl Scope<'_> {
         is_error || name.is_some_and(is_left_out)
     }
 
-    /// Translates a condition that consists of blocks. Returns `None` if it has other text.
+    /// Translates a condition such as `{{if …}}true{{else}}false{{end}}` to one expression. Returns
+    /// `None` if a branch contains other text than `true` or `false`.
     fn truth_of(self, parts: &[Part]) -> Result<Option<Written>> {
         let meaningful: Vec<_> = parts
             .iter()
@@ -117,7 +119,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Translates the parts of a text.
+    /// Translates a template whose value is a text.
     fn text(self, parts: &[Part]) -> Result<String> {
         let mut text = String::new();
         self.push(parts, &mut text)?;
@@ -162,7 +164,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// Translates a `range` over a list.
+    /// Translates a `range` block to a `for` loop, and appends the loop to `text`.
     fn range(self, block: &Block, text: &mut String) -> Result<()> {
         let list = self.written(&block.value)?;
         // In Go, nothing is a list without elements.
@@ -189,7 +191,8 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// Translates a `with`, which is an `if` with another `.`.
+    /// Translates a `with` block to an `if` block, and appends it to `text`. In the block, `.` is
+    /// the tested value.
     fn with(self, block: &Block, text: &mut String) -> Result<()> {
         let dot = self.written(&block.value)?.at(Level::Value);
         let variables = match block.variables.as_slice() {
@@ -214,8 +217,8 @@ impl Scope<'_> {
         self.push(&block.otherwise, text)
     }
 
-    /// Returns the expression of `.` or a variable in a block. `None` if it is the data of the
-    /// template.
+    /// Returns the expression for `.` or a variable that a block defines. Returns `None` for the
+    /// data of the template, and for an expression in parentheses.
     fn local(self, base: &Base, span: &Range<usize>) -> Result<Option<String>> {
         let mut frames = std::iter::successors(self.frame, |frame| frame.outer);
         let name = match base {
@@ -236,7 +239,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Translates the test of an `if`. In Go, a missing value is false.
+    /// Translates the condition of an `if` or `with` block. As in Go, a missing value is false.
     fn test(self, expr: &Expr) -> Result<Written> {
         match expr {
             Expr::Call { function, arguments, .. } if function == "and" || function == "or" => {
@@ -273,7 +276,7 @@ impl Scope<'_> {
         Ok(Written { text, level, is_bool, is_path: false })
     }
 
-    /// Translates a value.
+    /// Translates a Go expression to an expression of this crate.
     fn written(self, expr: &Expr) -> Result<Written> {
         if let Some(path) = self.error_of_step(expr) {
             // The text of the error; ours is an object.
@@ -301,7 +304,8 @@ impl Scope<'_> {
         }
     }
 
-    /// Returns the Go path of a value that is a part of the data. `None` if it is computed.
+    /// Returns the path of a value in the data of the template, such as `params` and `x` for
+    /// `.params.x`. Returns `None` if the expression is not such a path.
     fn segments(self, expr: &Expr) -> Result<Option<Vec<Segment>>> {
         match expr {
             Expr::Chain { base, fields, span } => {
@@ -338,7 +342,7 @@ impl Scope<'_> {
         })
     }
 
-    /// Translates a path in the data of a template.
+    /// Translates a path in the data of the template. For example, `.params.x` becomes `input.x`.
     fn path(self, path: &[Segment], span: &Range<usize>) -> Result<Written> {
         let [Segment::Key(root), rest @ ..] = path else {
             return fail(
@@ -397,7 +401,8 @@ impl Scope<'_> {
         Ok(Written { is_path, ..Written::value(text) })
     }
 
-    /// Notes a path in the output of a step, if it leads to the whole output or to its text.
+    /// Sets `reads_text` if the template reads the whole output of a step, or its `text`. `path` is
+    /// a path in the output.
     fn note_text(self, path: &[Segment]) {
         let is_text = match path {
             [] => true,
@@ -409,7 +414,8 @@ impl Scope<'_> {
         }
     }
 
-    /// Returns the path of the error of a step, such as `.steps.a.error`.
+    /// Returns the path of a step's error, such as `.steps.a.error`. Returns `None` if the
+    /// expression is anything else.
     fn error_of_step(self, expr: &Expr) -> Option<Vec<Segment>> {
         let path = self.segments(expr).ok()??;
         let is_error = matches!(path.as_slice(), [Segment::Key(root), _, Segment::Key(field)]
@@ -500,7 +506,8 @@ impl Scope<'_> {
         Ok(Written { text, level: Level::Compare, is_bool: true, is_path: false })
     }
 
-    /// Translates `printf` with a constant format into a concatenation.
+    /// Translates a call of `printf` with a constant format to a concatenation, such as `'a: ' ~
+    /// input.a`.
     fn printf(self, arguments: &[Expr], span: &Range<usize>) -> Result<Written> {
         let [Expr::Literal(Value::String(format)), values @ ..] = arguments else {
             return fail("`printf` needs a constant format", span);
@@ -550,7 +557,8 @@ impl Scope<'_> {
     }
 }
 
-/// Reads a verb of `printf`, such as `s` or `.2f`. Returns its filter and the rest of the format.
+/// Parses a verb of `printf`, such as `s` or `.2f`. Returns the filter that formats the value, and
+/// the rest of the format. The filter is `None` if the value needs none.
 fn verb(format: &str) -> Option<(Option<String>, &str)> {
     if let [b'.', places @ b'0'..=b'9', b'f', ..] = format.as_bytes() {
         return Some((Some(format!("format({})", places - b'0')), &format[3..]));

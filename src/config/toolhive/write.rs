@@ -1,4 +1,4 @@
-//! Writes TOML as a person would.
+//! Writes readable TOML, for example without inline tables that are longer than a line.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::import::{Fields, camel};
 /// Maximum number of characters in a line. A longer array or object is written in several lines.
 const MAX_LINE: usize = 100;
 
-/// A TOML table, with the positions in the YAML file from which it was converted.
+/// A TOML table, and the byte ranges of the YAML text from which it was converted.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     header: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Table {
     pairs: Vec<(String, Value, Range<usize>)>,
 }
 
-/// A TOML document, with the origin of each line.
+/// A TOML document, and the byte range of the YAML text for each line.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) toml: String,
@@ -31,7 +31,8 @@ pub(super) struct Document {
 // === impl Document ===
 
 impl Document {
-    /// Adds whole lines.
+    /// Appends whole lines. `origin` is the byte range in the YAML file from which they were
+    /// converted.
     fn push(&mut self, lines: &str, origin: &Range<usize>) {
         self.toml += lines;
         self.origins.extend(lines.matches('\n').map(|_| origin.clone()));

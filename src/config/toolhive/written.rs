@@ -1,4 +1,4 @@
-//! Expressions as texts, with parentheses where operators need them.
+//! Builds expressions as text, with parentheses where the precedence of operators requires them.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Documents of YAML, with the position of each value.
+//! Parses YAML documents, and records the byte range of each value.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -51,12 +51,12 @@ pub(super) struct YamlError {
 /// Builds the values of YAML documents from the events of a [`Parser`].
 struct Builder<'t> {
     text: &'t str,
-    /// The byte offset of each character, because the parser reports character indices. Empty if
-    /// the text is ASCII, so that both are equal.
+    /// The byte offset of each character. Needed because the parser reports character indices.
+    /// Empty if the text is ASCII, because the offsets are then equal to the indices.
     offsets: Vec<usize>,
     open: Vec<Open>,
-    /// The values with an anchor, by the number of the anchor. The second element of each pair is
-    /// the number of values that it contains, including itself.
+    /// The values that have an anchor, such as `&base`, by the parser's number of the anchor. Each
+    /// value is stored with the number of values that it contains, including itself.
     anchors: HashMap<usize, (Node, usize)>,
     values: usize,
     documents: Vec<Node>,
