@@ -98,8 +98,8 @@
 //! # Runtime
 //!
 //! Calls of composites and of remote servers require a Tokio runtime whose time driver is enabled.
-//! Other requests of this crate also work outside a Tokio runtime. Inside a runtime, they require
-//! the time driver too.
+//! All other requests also work outside a Tokio runtime. If they are sent inside a runtime, its
+//! time driver must be enabled, too.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tests have long tables of cases"))]

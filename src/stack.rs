@@ -122,8 +122,8 @@ pub struct StackLayer {
     cache: CacheLayer,
     redact: RedactLayer,
     budget: BudgetLayer,
-    /// Observers that are added to those of the composite layer when the stack is built. They
-    /// receive the events of composite runs.
+    /// Additional observers of composite runs. They are added to the observers of the composite
+    /// layer when the stack is built.
     observers: Observers,
     /// The layers for aliases, filtering and validation, and the settings that apply to all layers
     /// of the stack.
@@ -205,9 +205,11 @@ impl StackLayer {
         self
     }
 
-    /// Sets the layer that runs calls of composites as tasks. The stack sets the composites itself.
+    /// Sets the layer that runs calls of composites as tasks. The layer applies to the composites
+    /// of this stack.
     ///
-    /// Even without this method, calls become tasks as the [`TaskMode`]s of composites define.
+    /// The [`TaskMode`] of each composite determines which of its calls become tasks, even if this
+    /// method is not called.
     ///
     /// [`TaskMode`]: crate::composite::TaskMode
     #[must_use]
@@ -287,8 +289,8 @@ impl StackLayer {
 
     /// Makes all layers cache a separate tool list for each key. The function `key` computes the
     /// key from the context of a request, for example the name of the caller. Use this for servers
-    /// that offer different tools to different callers. By default, each layer uses the function of
-    /// its own settings.
+    /// that offer different tools to different callers. By default, each layer uses its own
+    /// `vary_by` setting.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -448,8 +450,8 @@ impl BackendLayer {
 
     /// Makes all layers cache a separate tool list for each key. The function `key` computes the
     /// key from the context of a request, for example the name of the caller. Use this for servers
-    /// that offer different tools to different callers. By default, each layer uses the function of
-    /// its own settings.
+    /// that offer different tools to different callers. By default, each layer uses its own
+    /// `vary_by` setting.
     #[must_use]
     pub fn vary_by<F>(mut self, key: F) -> Self
     where
@@ -497,8 +499,7 @@ impl<S> Layer<S> for BackendLayer {
 // === impl Common ===
 
 impl Common {
-    /// Copies the common settings to the settings of one layer. A common setting that is not set
-    /// leaves the layer's own setting unchanged.
+    /// Copies the common settings to the settings of one layer, except for those that are `None`.
     fn apply(&self, catalogs: &mut CatalogSettings) {
         if let Some(changes) = &self.changes {
             catalogs.epoch = changes.tools().clone();
@@ -589,9 +590,9 @@ where
         self.composite().preview(composite, arguments).await
     }
 
-    /// Starts looking for [tasks](crate::tasks) of other replicas whose process has ended, which
-    /// this stack then continues. Without this method, the first request about a task starts it.
-    /// Does nothing unless the registry of the tasks has a [shared
+    /// Starts to look for [tasks](crate::tasks) of other replicas whose process has ended, and
+    /// continues these tasks with this stack. If this method is not called, the first request about
+    /// a task starts the search. Does nothing unless the registry of the tasks has a [shared
     /// store](crate::tasks::TaskRegistry::with_store).
     ///
     /// # Panics

@@ -169,8 +169,8 @@ pub(crate) fn over_budget(budget: &str, view: Option<&str>) {
     counter!(OVER_BUDGET, labels).increment(1);
 }
 
-/// Records how a call to a tool with cacheable results used the cache, for example that its result
-/// came from the cache.
+/// Counts a call to a tool with cacheable results. `used` describes how the call used the cache,
+/// such as `hit` or `miss`.
 #[cfg(feature = "cache")]
 pub(crate) fn cached(used: &'static str) {
     counter!(CACHED, "mcp_composite.cache" => used).increment(1);

@@ -82,8 +82,8 @@ pub(crate) fn record_result(span: &Span, result: &CallToolResult) {
     }
 }
 
-/// Records how a tool call used the cache, in the current tracing span, which must be the span of
-/// the call.
+/// Records how a tool call used the cache, such as `hit` or `miss`. The current tracing span must
+/// be the span of the call.
 #[cfg(feature = "cache")]
 pub(crate) fn record_cache(used: &'static str) {
     Span::current().record("mcp_composite.cache", used);

@@ -29,7 +29,7 @@ use crate::{
 /// The maximum number of pages that are requested when the tools of a service are listed.
 const MAX_TOOL_PAGES: usize = 1_000;
 
-/// The maximum number of available tools that are listed in a panic message about a missing tool.
+/// A panic message about a missing tool lists at most this many of the available tools.
 const MAX_SHOWN: usize = 20;
 
 /// Creates a `tools/call` request for the tool `tool`. `arguments` is an object, or null for a call
@@ -145,8 +145,8 @@ where
 ///
 /// # Errors
 ///
-/// Returns an error message if the tools cannot be listed. The message continues a sentence whose
-/// subject is the tools, as in `, have more than 1000 pages`.
+/// Returns an error message if the tools cannot be listed. It continues a sentence that begins with
+/// `the tools`, as in `, have more than 1000 pages`.
 async fn all_tools<S>(service: S) -> Result<Vec<Tool>, String>
 where
     S: Service<Request, Response = Reply> + Clone,

@@ -20,8 +20,7 @@ const FORMAT: &str = "mcp-composite recording";
 /// The version of the recording format that this module supports.
 const VERSION: u64 = 1;
 
-/// A member with this name marks an object that replaces a value in a recording, because the value
-/// was too large.
+/// An object with this member stands for a value that was too large to be recorded.
 const OMITTED: &str = "(omitted)";
 
 /// A line of a recording. Contains only the data that is needed to replay calls.

@@ -24,9 +24,9 @@ pub struct Flowchart {
 /// The part of a flowchart that shows one composite, drawn as a Mermaid subgraph.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Graph {
-    /// The name of the composite, which is the first part of the title of the graph.
     pub(crate) composite: String,
-    /// The kind of the composite, which is the second part of the title of the graph.
+    /// The kind of the composite, such as `pipeline` or `workflow, 3 at a time`. Part of the title
+    /// of the graph.
     pub(crate) manner: String,
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
@@ -38,8 +38,8 @@ pub(crate) struct Node {
     pub(crate) shape: Shape,
     /// The lines of text in the node's label. For a step, the first line is the ID of the step.
     pub(crate) lines: Vec<String>,
-    /// Whether a run can complete even if this node was skipped or has failed. `true` draws the
-    /// node with a dashed border.
+    /// `true` if a run can complete although this step was skipped or has failed. The node of such
+    /// a step has a dashed border.
     pub(crate) is_conditional: bool,
     /// The calls of the node to tools and composites that are drawn as arrows. Other calls are only
     /// listed in the label of the node.
@@ -51,22 +51,22 @@ pub(crate) struct Node {
 pub(crate) enum Shape {
     Input,
     Answer,
-    /// Calls a tool.
+    /// A step that calls a tool.
     Step,
-    /// Calls a composite.
+    /// A step that calls a composite.
     Nested,
     Loop,
     Switch,
     Question,
-    /// Ends the run.
+    /// A step that ends the run.
     Stop,
 }
 
 /// A call of a node to a tool or to another composite, drawn as an arrow.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The case of a switch in which the tool or composite is called, shown as the label of the
-    /// arrow. `None` if the node is not a switch.
+    /// The case of a switch step that makes this call, shown as the label of the arrow. `None` if
+    /// the step is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }
@@ -136,7 +136,7 @@ impl Flowchart {
         self
     }
 
-    /// Iterates over the nodes of all graphs, with their identifiers and graphs.
+    /// Returns the nodes of all graphs, each with its identifier and its graph.
     fn nodes(&self) -> impl Iterator<Item = (Id, &Graph, &Node)> {
         self.graphs.iter().enumerate().flat_map(|(at, graph)| {
             let nodes = graph.nodes.iter().enumerate();

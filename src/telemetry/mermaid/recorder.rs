@@ -40,8 +40,7 @@ pub struct Run {
     open: HashMap<Open, Status>,
 }
 
-/// The outcomes of one composite within a recorded run, in which it may have been called several
-/// times.
+/// The outcomes of all calls of one composite within a recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
     pub(super) runs: Tally,
@@ -133,9 +132,8 @@ impl Observer for Recorder {
 // === impl Notes ===
 
 impl Notes {
-    /// Adds the run of an event that reports its start, or its resumption after it was started in
-    /// another process. A nested run becomes a part of its outer run. Does nothing if the run is
-    /// already recorded and has not ended.
+    /// Adds a run that has started or that was resumed in this process. A nested run becomes a part
+    /// of its outer run. Does nothing if the run is already recorded and has not ended.
     fn begin(&mut self, event: &Event<'_>, max_runs: usize) {
         if self.outermost.contains_key(&event.run) {
             return;
@@ -237,15 +235,15 @@ impl Run {
         }
     }
 
-    /// Records the current status of a run that has not ended, or of one of its branches. The
-    /// status of the run is recorded if `branch` is `None`.
+    /// Records the current status of a run that has not ended, or of a branch of the run. `branch`
+    /// is `None` for the run itself.
     fn stands(&mut self, event: &Event<'_>, branch: Option<Branch<'_>>, status: Status) {
         let before = self.open.insert(Open::new(event, branch), status);
         self.tally(event, branch).note(before, status);
     }
 
-    /// Records the final status of a run, or of one of its branches. Returns the tally in which the
-    /// status is counted.
+    /// Records the final status of a run, or of a branch of the run. `branch` is `None` for the run
+    /// itself. Returns the tally that counts the status.
     fn ended(
         &mut self,
         event: &Event<'_>,
