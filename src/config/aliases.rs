@@ -67,7 +67,7 @@ struct ArgumentTable {
     description: Option<String>,
 }
 
-/// An alias that was read from the file, for the type of item that it renames.
+/// An alias from the configuration file: for a tool, a prompt or a resource.
 enum Definition {
     Tool(ToolAlias),
     Prompt(PromptAlias),

@@ -133,8 +133,6 @@ pub struct StaticToken {
 
 /// Converts the `[auth]` section to an [`AuthConfig`], and reports errors in the section to
 /// `reader`. `needs_caller_tokens` is `true` if a backend exchanges the access tokens of callers.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: Option<AuthTable>,
     environment: Environment<'_>,

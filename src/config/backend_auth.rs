@@ -157,9 +157,6 @@ pub(super) struct Build<'b, 'a, 't> {
 
 impl Build<'_, '_, '_> {
     /// Converts the table to a [`BackendAuth`], and reports errors in the table to the reader.
-    ///
-    /// If this function reports an error, the returned value may be incomplete, and must not be
-    /// used.
     pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
         match (table.client_credentials, table.exchange) {
             (Some(client), None) => {

@@ -128,8 +128,6 @@ struct Builder<'b, 'a, 't> {
 
 /// Converts the `[[backends]]` tables to [`BackendConfig`]s, and reports errors in the tables to
 /// `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
@@ -236,9 +234,9 @@ impl Builder<'_, '_, '_> {
         None
     }
 
-    /// Returns the prefix of the backend's tool and prompt names. The prefix is `own`, the value of
-    /// the key `prefix`. If `own` is `None`, the prefix is `name` and the separator, such as
-    /// `github_`. Reports an error if `own` is not valid. Returns an empty string if the router
+    /// Returns the prefix of the backend's tool and prompt names. `own` is the value of the key
+    /// `prefix`. If it is `None`, the prefix consists of the backend's name and the separator, such
+    /// as `github_`. Reports an error if `own` is not valid. Returns an empty string if the router
     /// does not prefix names.
     fn prefix(&mut self, own: Option<&str>, name: Option<&str>, router: &RouterConfig) -> String {
         if router.conflicts() != Conflicts::Prefix {

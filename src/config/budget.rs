@@ -181,8 +181,6 @@ struct Settings {
 
 /// Converts the `[budget]` section to a budget layer and its store, and reports errors in the
 /// section to `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: BudgetTable,
     redis: &RedisConfig,

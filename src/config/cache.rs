@@ -73,8 +73,6 @@ pub(super) struct CacheConfig {
 }
 
 /// Converts the `[[cache]]` tables to a cache layer, and reports errors in the tables to `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<CacheTable>,
     redis: &RedisConfig,

@@ -74,9 +74,7 @@ pub(super) fn read(reader: &mut Reader<'_, '_>) -> Vec<CompositeTool> {
 }
 
 /// Resolves the targets of composites, and builds the layer that provides the composites. Reports
-/// errors to `reader`.
-///
-/// Returns `None` only if at least one error was reported.
+/// errors to `reader`. The returned layer is `None` only if at least one error was reported.
 pub(super) fn build(
     mut tools: Vec<CompositeTool>,
     backends: &[BackendConfig],

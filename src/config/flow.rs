@@ -51,8 +51,6 @@ enum LabelName {
 
 /// Converts the `[[flow]]` tables to a [`FlowPolicy`] for the tool names of the router. Reports
 /// errors in the tables to `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     tables: Vec<FlowTable>,
     backends: &[BackendConfig],

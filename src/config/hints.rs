@@ -280,9 +280,7 @@ pub(super) fn json(text: &str) -> String {
 }
 
 /// Returns the error message for a `command` value that contains arguments in addition to the
-/// program.
-///
-/// The message quotes only the program, because the arguments may be secret.
+/// program. The message quotes only the program, because the arguments may be secret.
 pub(super) fn command_line(command: &str) -> String {
     let program = command.split_whitespace().next().filter(|program| is_word(program));
     let program = program.map(|program| format!(", as in `command = \"{program}\"`"));

@@ -1,8 +1,7 @@
 //! Reads and merges the files that a configuration file includes.
 //!
 //! The texts of all files are concatenated. Each included file is parsed, and merged into the tree
-//! of the main file. Spans in this tree refer to the concatenated text, so that the code that reads
-//! the tree needs no knowledge of files.
+//! of the main file. The spans in this tree are offsets in the concatenated text.
 
 use std::{
     borrow::Cow,

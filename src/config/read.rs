@@ -39,7 +39,9 @@ const MAX_MESSAGE: usize = 2000;
 /// The key of the `[[views]]` section. Each view can replace other sections of the file by its own.
 pub(super) const VIEWS: &str = "views";
 
-/// Reads a parsed TOML file, and collects all errors in the file.
+/// Reads a parsed TOML file, and collects all errors in the file. A function that reports an error
+/// returns an incomplete value or a placeholder, so that reading continues. After an error, the
+/// configuration as a whole is discarded.
 pub(super) struct Reader<'a, 't> {
     pub(super) source: &'a Source<'t>,
     root: &'a Node<'t>,

@@ -61,8 +61,6 @@ pub(super) struct RedisSettings {
 
 /// Converts the `[redis]` section to a [`RedisConfig`], and reports errors in the section to
 /// `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: Option<RedisTable>,
     environment: Environment<'_>,
@@ -152,9 +150,9 @@ impl RedisConfig {
         TaskRegistry::new()
     }
 
-    /// Returns the Redis server for the stores of a view. `view` is the URL path of the view, which
-    /// becomes part of all Redis keys. `None` stands for the stores of the file itself. Returns
-    /// `None` if the file defines no valid Redis server.
+    /// Returns the Redis server for the stores of a view. The URL path `view` becomes a part of all
+    /// Redis keys. `view` is `None` for the stores of the file itself. Returns `None` if the file
+    /// defines no valid Redis server.
     #[cfg(feature = "redis")]
     fn server_of(&self, view: Option<&str>) -> Option<RedisServer> {
         let server = self.server.clone()?;
@@ -164,9 +162,9 @@ impl RedisConfig {
         })
     }
 
-    /// Creates a store for cached results. `view` is the URL path of the view to which the cache
-    /// belongs, or `None` if it belongs to the file itself. Returns `None` if the file defines no
-    /// valid Redis server. In this case, an error was already reported.
+    /// Creates a store for the cached results of a view. `view` is the URL path of the view, or
+    /// `None` for the file itself. Returns `None` if the file defines no valid Redis server. In
+    /// this case, an error was already reported.
     #[cfg(feature = "cache")]
     pub(super) fn cache(&self, view: Option<&str>) -> Option<Arc<dyn CacheStore>> {
         #[cfg(feature = "redis")]
@@ -177,9 +175,9 @@ impl RedisConfig {
         None
     }
 
-    /// Creates a store for budgets. `view` is the URL path of the view that has its own budgets, or
-    /// `None` if the budgets belong to the file itself. If the file defines no valid Redis server,
-    /// an error was already reported, and the store is in memory.
+    /// Creates a store for the budgets of a view. `view` is the URL path of the view, or `None` for
+    /// the file itself. If the file defines no valid Redis server, an error was already reported,
+    /// and the store is in memory.
     pub(super) fn budgets(
         &self,
         view: Option<&str>,

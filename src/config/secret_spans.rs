@@ -64,9 +64,9 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
     apart(masks)
 }
 
-/// Replaces the keys of a path that may be secrets by `…`. Plain words are never replaced. In
-/// sections with secret keys, all other keys are replaced. In sections without secret keys, only
-/// the last key is replaced, if `unknown` is `true`.
+/// Replaces the keys of a path that may be secrets by `…`. Keys of only letters, digits, `_` and
+/// `-` are never replaced. In sections with secret keys, all other keys are replaced. In sections
+/// without secret keys, only the last key is replaced, if `unknown` is `true`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
     let is_open =
         match path.first() {

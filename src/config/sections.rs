@@ -46,7 +46,7 @@ pub(super) struct Sections {
     pub(super) results: Option<ResultsTable>,
     pub(super) aliases: Vec<AliasTable>,
     pub(super) advertise: AdvertiseTable,
-    /// The composites. Their targets are not resolved yet.
+    /// The composites. Their targets, such as `github/search`, are not resolved to tool names yet.
     pub(super) composite_tools: Vec<CompositeTool>,
 }
 
@@ -80,10 +80,8 @@ pub(super) struct Layers {
 impl Sections {
     /// Builds the layers that the sections configure, and reports errors to `reader`. For a view,
     /// `file` contains the layers of the whole file, whose stores the view can share. `file` is
-    /// `None` when the layers of the file itself are built.
-    ///
-    /// If this function reports an error, the returned layers may be incomplete, and must not be
-    /// used. It returns `None` only if it has reported at least one error.
+    /// `None` when the layers of the file itself are built. Returns `None` only if at least one
+    /// error was reported.
     pub(super) fn build(
         mut self,
         shared: &Shared,

@@ -101,8 +101,6 @@ struct Settings {
 
 /// Creates the store for suspended runs from the `[state]` section, and reports errors in the
 /// section to `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,

@@ -1,4 +1,4 @@
-//! The stores that a configuration file defines, and the way in which its callers are identified.
+//! The stores that a configuration file defines, and the method that identifies callers.
 
 use super::{
     budget::BudgetConfig, caller::CallerConfig, state::StateConfig, truncate::TruncateConfig,
@@ -50,8 +50,8 @@ impl Stores {
         }
     }
 
-    /// Adds the composite, budget, truncate, task and flow layers to a stack. These layers use the
-    /// configured stores and the configured way of identifying callers.
+    /// Adds the composite, budget, truncate, task and flow layers to a stack. They use the
+    /// configured stores, and the configured method to identify callers.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
         let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
         let mut tasks = TaskLayer::new().registry(self.tasks.clone());

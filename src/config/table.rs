@@ -134,9 +134,9 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
         }
     }
 
-    /// Reads the table's tag, the key `tag`. Reports all keys of the table that are neither in
-    /// `common` nor valid for the value of the tag. If the table has no tag, uses the value
-    /// `default`.
+    /// Reads the tag of the table: the value of the key `tag`, or `default` if the key is missing.
+    /// Reports all keys of the table that are neither in `common` nor valid for the value of the
+    /// tag.
     ///
     /// Returns the value of type `T` that `variants` lists for the tag value. Returns `None` if the
     /// tag is invalid, or if the table has no tag and `default` is `None`. In this case, the keys

@@ -81,8 +81,6 @@ struct Settings {
 
 /// Converts the `[truncate]` and `[results]` sections to a layer and a store, and reports errors in
 /// the sections to `reader`.
-///
-/// If this function reports an error, the returned value may be incomplete, and must not be used.
 pub(super) fn build(
     truncate: &TruncateTable,
     results: Option<ResultsTable>,

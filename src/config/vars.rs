@@ -12,9 +12,9 @@ use super::{
 use crate::{adapter::Secrets, composite::Segment, expr::Variables};
 
 pub(super) const SECTION: &str = "vars";
-/// The key of a variable's value, if the variable is defined by a table.
+/// The key of a variable's value, as in `{ value = "…", secret = true }`.
 const VALUE: &str = "value";
-/// The key that marks a variable as secret if it is `true`, in the table of the variable.
+/// The key that marks a variable as secret, as in `{ value = "…", secret = true }`.
 const SECRET: &str = "secret";
 
 /// The minimum length of a secret, in characters. Shorter secrets are rejected, because they cannot

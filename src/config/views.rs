@@ -85,9 +85,6 @@ pub struct ViewConfig {
 
 /// Converts the `[[views]]` tables to view configurations. Reports errors in the tables to
 /// `reader`. Views inherit from `sections` and `layers`, which are those of the configuration file.
-///
-/// If this function has reported an error, the returned views may be incomplete. The caller must
-/// not use them then.
 pub(super) fn build(
     tables: Vec<ViewTable>,
     sections: &Sections,

@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 /// Maximum nesting depth of parentheses and blocks in a Go template.
 const MAX_GO_DEPTH: usize = 32;
 
-/// A part of a parsed Go template: a text outside the braces, or an action in braces.
+/// A part of a parsed Go template: a text, or an action such as `{{ .name }}`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Part {
     Text(String),
@@ -87,7 +87,7 @@ struct Spanned {
     spaced: bool,
 }
 
-/// An element of the text of a template: a text outside the braces, or an action in braces.
+/// A piece of an unparsed Go template: a text, or the tokens of an action such as `{{ .name }}`.
 enum Piece {
     Text(String),
     Action { tokens: Vec<Spanned>, span: Range<usize> },
@@ -156,9 +156,9 @@ fn pieces(text: &str) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Returns `true` if the first character is a `-` and the second is white space. In a template,
-/// such a `-` next to the braces removes the white space around an action. `characters` begins
-/// after the opening braces, or runs backwards from the closing ones.
+/// Returns `true` if the characters begin with `-` and white space. In an action such as
+/// `{{- .name -}}`, this removes the white space before or after the action. For the end of an
+/// action, `characters` runs backwards from the closing braces.
 fn is_trim(mut characters: impl Iterator<Item = char>) -> bool {
     characters.next() == Some('-') && characters.next().is_some_and(char::is_whitespace)
 }

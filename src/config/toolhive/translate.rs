@@ -506,8 +506,8 @@ impl Scope<'_> {
         Ok(Written { text, level: Level::Compare, is_bool: true, is_path: false })
     }
 
-    /// Translates a call of `printf` with a constant format to a concatenation, such as `'a: ' ~
-    /// input.a`.
+    /// Translates a call of `printf` with a constant format to a concatenation, such as
+    /// `'a: ' ~ input.a`.
     fn printf(self, arguments: &[Expr], span: &Range<usize>) -> Result<Written> {
         let [Expr::Literal(Value::String(format)), values @ ..] = arguments else {
             return fail("`printf` needs a constant format", span);
