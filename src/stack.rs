@@ -306,8 +306,8 @@ impl StackLayer {
         self.backend.aliases()
     }
 
-    /// Returns all URIs with which clients can read the resource that has the URI `uri` in the
-    /// inner service. Returns an empty vector if the resource is hidden from clients.
+    /// Maps the URI of a resource in the inner service to the URIs with which clients can read the
+    /// resource. Returns an empty vector if the resource is hidden from clients.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         self.backend.uris_of(uri)
@@ -378,7 +378,6 @@ impl<S> Layer<S> for StackLayer {
 
 #[cfg(feature = "cache")]
 impl StackLayer {
-    /// Wraps a service in the cache.
     fn cached<S>(&self, inner: S) -> Cache<S> {
         let mut cache = self.cache.clone();
         self.backend.common.apply(&mut cache.catalogs);
@@ -432,8 +431,8 @@ impl BackendLayer {
         &self.alias
     }
 
-    /// Returns the URIs under which the resource with the backend's URI `uri` is available to outer
-    /// layers. Returns an empty vector if the filter hides the resource.
+    /// Maps the backend's URI of a resource to the URIs that outer layers use for the resource.
+    /// Returns an empty vector if the filter hides the resource.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn uris_of(&self, uri: &Arc<str>) -> Vec<Arc<str>> {
         if self.filter.hides_resource(uri) { Vec::new() } else { self.alias.uris_of(uri) }

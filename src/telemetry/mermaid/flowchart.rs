@@ -41,8 +41,8 @@ pub(crate) struct Node {
     /// `true` if a run can complete although this step was skipped or has failed. The node of such
     /// a step has a dashed border.
     pub(crate) is_conditional: bool,
-    /// The calls of the node to tools and composites that are drawn as arrows. Other calls are only
-    /// listed in the label of the node.
+    /// The calls that are drawn as arrows: calls of composites, and the calls in the cases of a
+    /// switch. Other calls are only listed in the label of the node.
     pub(crate) calls: Vec<Call>,
 }
 
@@ -65,8 +65,8 @@ pub(crate) enum Shape {
 /// A call of a node to a tool or to another composite, drawn as an arrow.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
-    /// The case of a switch step that makes this call, shown as the label of the arrow. `None` if
-    /// the step is not a switch.
+    /// The label of the arrow, which names a case of a switch step, such as `if input.mail` or
+    /// `else`. `None` if the step is not a switch.
     pub(crate) when: Option<String>,
     pub(crate) callee: Callee,
 }

@@ -69,8 +69,8 @@ fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns the form of a string that labels show: truncated to 80 characters, with unsafe
-/// characters replaced, and with each run of whitespace collapsed to one space.
+/// Returns the part of a string that labels show, at most 80 characters. Replaces unsafe
+/// characters, and each sequence of whitespace by one space.
 fn printable(text: &str) -> String {
     // The rest of a longer string would be truncated anyway, so it is not processed.
     let start: String = text.chars().take(4 * MAX_CHARS).collect();

@@ -39,9 +39,9 @@ impl End {
 
     /// Returns the outcome of an operation that ended with this reply.
     ///
-    /// If the reply is a JSON-RPC error, the outcome contains an error kind only if the server
-    /// caused the error, as with an internal error. It contains no error kind if the client caused
-    /// the error.
+    /// For a JSON-RPC error, the outcome contains an error kind only if the server caused the
+    /// error, for example an internal error. An error that the client caused, such as invalid
+    /// parameters, has no error kind.
     pub(crate) fn of_reply(reply: &Reply) -> Self {
         match reply.error() {
             Some(error) => {
