@@ -160,8 +160,8 @@ impl CallerConfig {
     }
 }
 
-/// Returns the `mcp-session-id` of a request. Returns `None` for requests of newer protocol
-/// versions, which have no sessions, so that the client could send any id.
+/// Returns the `mcp-session-id` of a request. Returns `None` for newer protocol versions: they have
+/// no sessions, so a client could send any id.
 #[cfg(feature = "http")]
 fn http_session(context: &Context) -> Option<&str> {
     let parts = context.extensions().get::<http::request::Parts>()?;

@@ -56,7 +56,8 @@ pub struct Config {
     auth: Option<AuthConfig>,
     backends: Vec<BackendConfig>,
     router: RouterConfig,
-    /// The layers that the file itself configures. The layers of views are in `views`.
+    /// The layers that are configured at the top level of the file. The layers of views are in
+    /// `views`.
     pub(super) layers: Layers,
     views: Vec<ViewConfig>,
     lock: Option<LockConfig>,

@@ -68,7 +68,7 @@ pub struct Gateway(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// The main view. It is configured by the sections of the file itself, and is usually served at
+    /// The main view, which is configured at the top level of the file. It is usually served at
     /// `/mcp`.
     main: View,
     /// A mutex that is locked during a reload, so that reloads run one after another.
@@ -117,8 +117,8 @@ impl Gateway {
         self.0.main.views().get(path)
     }
 
-    /// Returns the main view, which uses the sections of the file itself and is usually served at
-    /// `/mcp`.
+    /// Returns the main view, which is configured at the top level of the file and is usually
+    /// served at `/mcp`.
     #[must_use]
     pub fn main(&self) -> View {
         self.0.main.clone()

@@ -511,7 +511,7 @@
 //! expires_after = "1h"                         # since the last labeled result
 //! ```
 //!
-//! The section `[flow_session]` judges the calls of clients. With `mode = "deny"`, a call of an
+//! The section `[flow_session]` checks the calls of clients. With `mode = "deny"`, a call of an
 //! egress tool is denied if its session has received private and untrusted data. The module
 //! [`flow`](crate::flow) describes the rules. A session consists of the requests with the same
 //! caller and the same `Mcp-Session-Id`. A reload keeps the labels of sessions.

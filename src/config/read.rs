@@ -64,13 +64,13 @@ pub(super) struct Reader<'a, 't> {
     /// duplicate keys that are not [plain words](is_word), and the values of such unknown keys.
     masks: Vec<Range<usize>>,
     complete: bool,
-    /// The view whose sections are being read. `None` if the sections of the file itself are being
-    /// read.
+    /// The view whose sections are being read. `None` while the sections at the top level of the
+    /// file are being read.
     view: Option<CurrentView<'a, 't>>,
 }
 
-/// The view whose sections are being read. Sections that the view does not contain are read from
-/// the file itself.
+/// The view whose sections are being read. The view inherits all other sections from the top level
+/// of the file.
 struct CurrentView<'a, 't> {
     /// The index of the view in the file's `[[views]]` array.
     index: usize,
@@ -384,8 +384,8 @@ impl<'a, 't> Reader<'a, 't> {
     }
 
     /// Calls `read` with the value of the section `key`. If a view is being read and contains the
-    /// section, passes the value from the view, and otherwise the value from the file. Returns
-    /// `None` if the section is missing or hidden.
+    /// section, passes the value from the view, and otherwise the value from the top level of the
+    /// file. Returns `None` if the section is missing, or is invalid and was reported.
     pub(super) fn with_section<T>(
         &mut self,
         key: &str,

@@ -151,7 +151,7 @@ impl RedisConfig {
     }
 
     /// Returns the Redis server for the stores of a view. The URL path `view` becomes a part of all
-    /// Redis keys. `view` is `None` for the stores of the file itself. Returns `None` if the file
+    /// Redis keys. If `view` is `None`, the stores belong to no view. Returns `None` if the file
     /// defines no valid Redis server.
     #[cfg(feature = "redis")]
     fn server_of(&self, view: Option<&str>) -> Option<RedisServer> {
@@ -162,9 +162,9 @@ impl RedisConfig {
         })
     }
 
-    /// Creates a store for the cached results of a view. `view` is the URL path of the view, or
-    /// `None` for the file itself. Returns `None` if the file defines no valid Redis server. In
-    /// this case, an error was already reported.
+    /// Creates a store for cached results. `view` is the URL path of the view to which the store
+    /// belongs, or `None`. Returns `None` if the file defines no valid Redis server. In this case,
+    /// an error was already reported.
     #[cfg(feature = "cache")]
     pub(super) fn cache(&self, view: Option<&str>) -> Option<Arc<dyn CacheStore>> {
         #[cfg(feature = "redis")]
@@ -175,9 +175,9 @@ impl RedisConfig {
         None
     }
 
-    /// Creates a store for the budgets of a view. `view` is the URL path of the view, or `None` for
-    /// the file itself. If the file defines no valid Redis server, an error was already reported,
-    /// and the store is in memory.
+    /// Creates a store for budgets. `view` is the URL path of the view to which the store belongs,
+    /// or `None`. If the file defines no valid Redis server, an error was already reported, and the
+    /// store is in memory.
     pub(super) fn budgets(
         &self,
         view: Option<&str>,

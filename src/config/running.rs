@@ -43,8 +43,8 @@ pub struct View {
     reloader: Reloader<Stack<Router>>,
 }
 
-/// The URL path of a view, such as `/team-a`. `None` is the path of the main view, which the file
-/// itself configures.
+/// The URL path of a view, such as `/team-a`. `None` stands for the main view, which is configured
+/// at the top level of the file.
 pub(super) type ViewPath = Option<Arc<str>>;
 
 type Reloaders = BTreeMap<ViewPath, Reloader<Stack<Router>>>;
@@ -83,7 +83,7 @@ impl View {
     }
 
     /// Returns the path at which the view is served, such as `/team-a`. Returns `None` for the main
-    /// view, which uses the sections of the file itself.
+    /// view, which is configured at the top level of the file.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
@@ -274,8 +274,8 @@ impl Running {
         Self { backends, views }
     }
 
-    /// Returns the stores of the main view, which the file itself configures. Returns `None` if
-    /// there is no main view.
+    /// Returns the stores of the main view, which is configured at the top level of the file.
+    /// Returns `None` if there is no main view.
     pub(super) fn stores(&self) -> Option<&Stores> {
         self.views.get(&None).map(|view| &view.stores)
     }

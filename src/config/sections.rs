@@ -67,7 +67,7 @@ pub(super) struct Shared {
 #[derive(Clone, Debug)]
 pub(super) struct Layers {
     /// The path of the view to which the layers belong, such as `/team-a`. `None` if they belong to
-    /// the file itself.
+    /// no view.
     view: Option<Arc<str>>,
     pub(super) composite_tools: Vec<CompositeTool>,
     pub(super) composite_layer: CompositeLayer,
@@ -147,14 +147,14 @@ impl Layers {
         self.stack_layer = self.stack_layer.clone().composite(self.composite_layer.clone());
     }
 
-    /// Returns the path of the view that the layers belong to. Returns `None` if they belong to the
-    /// file itself.
+    /// Returns the path of the view to which the layers belong, such as `/team-a`. Returns `None`
+    /// if they belong to no view.
     pub(super) fn view(&self) -> Option<&str> {
         self.view.as_deref()
     }
 
-    /// Sets the path of the view that the layers belong to. The path is recorded in spans, metrics
-    /// and events of runs.
+    /// Sets the path of the view to which the layers belong. Spans, metrics and events of runs
+    /// contain the path.
     pub(super) fn set_view(&mut self, path: &str) {
         self.view = Some(path.into());
         self.trace(TraceLayer::new());

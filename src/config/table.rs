@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{composite::Segment, named::Named};
 
-/// The valid values of a tag. A tag is a key, such as `type`, whose value determines which other
-/// keys a table can have. Each tag value is listed with the keys that it allows, and with a value
-/// of type `T`, for example a function that reads these keys.
+/// The valid values of a tag, a key such as `type` that determines which other keys a table can
+/// have. For each value, the list contains the keys that the value allows, and a value of type `T`,
+/// for example a function that reads these keys.
 pub(super) type Variants<T> = [(&'static str, &'static [&'static str], T)];
 
 /// Reads a TOML table key by key, and reports errors to a [`Reader`].
