@@ -163,8 +163,8 @@ impl RedisConfig {
     }
 
     /// Creates a store for cached results. `view` is the URL path of the view to which the store
-    /// belongs, or `None`. Returns `None` if the file defines no valid Redis server. In this case,
-    /// an error was already reported.
+    /// belongs, or `None` if it belongs to no view. Returns `None` if the file defines no valid
+    /// Redis server. In this case, an error was already reported.
     #[cfg(feature = "cache")]
     pub(super) fn cache(&self, view: Option<&str>) -> Option<Arc<dyn CacheStore>> {
         #[cfg(feature = "redis")]
@@ -176,8 +176,8 @@ impl RedisConfig {
     }
 
     /// Creates a store for budgets. `view` is the URL path of the view to which the store belongs,
-    /// or `None`. If the file defines no valid Redis server, an error was already reported, and the
-    /// store is in memory.
+    /// or `None` if it belongs to no view. If the file defines no valid Redis server, an error was
+    /// already reported, and the store is in memory.
     pub(super) fn budgets(
         &self,
         view: Option<&str>,

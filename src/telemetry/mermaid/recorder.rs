@@ -56,7 +56,7 @@ pub(super) struct Branches {
     pub(super) elements: Tally,
 }
 
-/// The key of a run, or of a branch of a run, that has not ended.
+/// Identifies a run, or a branch of a run, that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Open {
     run: RunId,

@@ -27,8 +27,8 @@ pub(super) const STATUSES: [Status; 7] = [
     Status::Skipped,
 ];
 
-/// The numbers of runs of a composite, or of branches of a step, that have each status. Also
-/// contains their total attempts and longest duration.
+/// For each status, the number of runs of a composite, or of branches of a step. Also contains
+/// their total attempts and longest duration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     /// The number of runs or branches with each status, in the order of [`STATUSES`].
