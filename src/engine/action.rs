@@ -1,4 +1,4 @@
-//! The actions of steps.
+//! The actions of steps, such as a tool call or a question to the user.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::{
     schema::InputSchema,
 };
 
-/// The action of a step.
+/// The action of a step. Each step of a composite has one action.
 #[derive(Debug)]
 pub(crate) enum Action {
     /// Calls a tool.
@@ -30,13 +30,14 @@ pub(crate) enum Action {
     Stop(EarlyEnd),
 }
 
-/// A tool call that an action may make, depending on its input. For example, a switch with three
-/// cases has three possible calls, and makes only the one whose condition is true first.
+/// A tool call that an action may make. For example, a switch with three cases has three possible
+/// calls. A run makes only the call of the first case whose condition is true.
 pub(crate) struct PossibleCall<'a> {
-    /// The path to the call within the definition of its step, such as `cases[0]`.
+    /// The path to the call in the definition of its step, such as `cases[0]`. Empty if the step
+    /// makes a single call.
     pub(crate) path: Vec<PathSegment>,
-    /// The condition of the switch case to which the call belongs. `None` for the default call of a
-    /// switch, and for calls of other steps.
+    /// The condition of a switch case, such as `$input.kind == "issue"`. `None` for the default
+    /// call of a switch and for all other actions.
     pub(crate) when: Option<&'a Condition>,
     pub(crate) site: &'a CallSite,
 }
@@ -44,42 +45,39 @@ pub(crate) struct PossibleCall<'a> {
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
-    /// The tool call to make if none of the conditions is true. `None` skips the step in this case.
+    /// The tool call to make if no condition is true. If it is `None`, the step is skipped instead.
     pub(crate) default: Option<CallSite>,
 }
 
-/// A question to the user.
 #[derive(Debug)]
 pub(crate) struct Elicitation {
-    /// The text of the question.
     pub(crate) message: Expression,
-    /// The JSON Schema of the form that the user fills in. Its strings, such as titles, choices and
-    /// defaults, may contain references to the data of the run.
+    /// The JSON Schema of the form that the user fills in. Titles, choices and defaults may contain
+    /// references such as `$steps.list.output`.
     pub(crate) form: Expression,
-    /// The JSON Schema for validating the user's answers. It equals the schema of the form, but
-    /// omits each part that contains a reference to the data of the run.
+    /// The JSON Schema that validates the user's answer. It is the schema of `form` without the
+    /// parts that contain references, because their values are known only during a run.
     pub(crate) schema: InputSchema,
-    /// Whether choices or defaults of the form refer to the data of the run. If so, an answer must
-    /// match the form as it was sent to the client.
+    /// If `true`, choices or defaults of the form contain references. The user's answer must then
+    /// match the form that was sent to the client.
     pub(crate) is_computed: bool,
     pub(crate) on_decline: OnRefusal,
     pub(crate) on_cancel: OnRefusal,
 }
 
-/// The action of a step that ends the run early, and that determines the result of the run.
+/// A stop step, which ends the run early with this result.
 #[derive(Debug)]
 pub(crate) struct EarlyEnd {
-    /// The text or the value of the run's result.
     pub(crate) result: Expression,
     pub(crate) form: EndForm,
 }
 
-/// The form of the result with which a step ends the run.
+/// The kind of result that a stop step returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndForm {
     /// A text.
     Message,
-    /// A text that describes an error.
+    /// A text that describes an error. The run fails.
     Error,
     /// Structured content.
     Output,
@@ -131,10 +129,12 @@ impl Action {
         })
     }
 
-    /// Returns the references that the action evaluates to decide what to do, such as the
-    /// references in the conditions of a switch. References in call arguments are not included.
-    /// Each reference comes with its path in the definition, and with a flag that is `true` if the
-    /// reference is evaluated whenever the step runs.
+    /// Returns the references that decide which calls the action makes, or which value or question
+    /// it produces. Examples are the condition of a switch case and the collection of a loop.
+    /// References in call arguments are not included.
+    ///
+    /// Each reference has its path in the definition. The flag is `true` if the action always
+    /// evaluates the reference. For a switch, this holds only for the condition of the first case.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
         let uses: Vec<(Vec<PathSegment>, _)> = match self {
             Self::Call(_) => Vec::new(),
@@ -173,7 +173,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if the action calls one tool, once or several times one after another.
+    /// Returns `true` if the action never makes two tool calls at the same time: a single call, or
+    /// a loop whose elements run one after another.
     pub(super) const fn calls_one_at_a_time(&self) -> bool {
         match self {
             Self::Call(_) => true,
@@ -182,8 +183,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if the output of a step with this action is the result of a single tool call.
-    /// This is not the case for loops, questions and computed values.
+    /// Returns `true` if the output of the step is the result of a single tool call. Loops,
+    /// questions and computed values return `false`.
     pub(crate) const fn has_tool_result(&self) -> bool {
         match self {
             Self::Call(_) | Self::Switch(_) => true,
@@ -191,21 +192,22 @@ impl Action {
         }
     }
 
-    /// Returns `true` if this action may skip its step. Only a switch without a default can do
-    /// this, when none of its conditions is true.
+    /// Returns `true` if the action can skip its own step. Only a switch without a default does
+    /// this, if none of its conditions is true.
     pub(super) const fn may_be_skipped(&self) -> bool {
         matches!(self, Self::Switch(Switch { default: None, .. }))
     }
 
-    /// Returns `true` if this action is a question that ends the run early when the user declines
-    /// or dismisses it, so that the remaining steps are skipped.
+    /// Returns `true` if the action is a question with `skip_remaining` in `on_decline` or
+    /// `on_cancel`. If the user declines or cancels such a question, the remaining steps are
+    /// skipped.
     pub(crate) fn may_skip_rest(&self) -> bool {
         self.as_elicitation()
             .is_some_and(|ask| [ask.on_decline, ask.on_cancel].contains(&OnRefusal::SkipRemaining))
     }
 
-    /// Returns the lines of text that describe the action in a diagram. They do not include its
-    /// tool calls, which are drawn separately.
+    /// Returns the lines that describe the action in a diagram, such as `asks: Which repository?`.
+    /// Tool calls are not included, because the diagram draws them as separate nodes.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
             Self::Call(_) | Self::Switch(_) => Vec::new(),
@@ -227,7 +229,6 @@ impl Action {
         }
     }
 
-    /// Returns the call site if the action is a single tool call.
     pub(crate) const fn as_call(&self) -> Option<&CallSite> {
         match self {
             Self::Call(site) => Some(site),
@@ -235,7 +236,6 @@ impl Action {
         }
     }
 
-    /// Returns the loop if the action is a loop.
     pub(crate) const fn as_loop(&self) -> Option<&LoopPlan> {
         match self {
             Self::Loop(each) => Some(each),
@@ -243,7 +243,6 @@ impl Action {
         }
     }
 
-    /// Returns the switch if the action is a switch.
     pub(crate) const fn as_switch(&self) -> Option<&Switch> {
         match self {
             Self::Switch(switch) => Some(switch),
@@ -251,7 +250,6 @@ impl Action {
         }
     }
 
-    /// Returns the expression if the action computes a value.
     pub(super) const fn as_value(&self) -> Option<&Expression> {
         match self {
             Self::Value(value) => Some(value),
@@ -259,7 +257,7 @@ impl Action {
         }
     }
 
-    /// Returns the result with which the action ends the run, if the action is a stop.
+    /// Returns the result that ends the run, if the action is a stop.
     pub(crate) const fn as_early_end(&self) -> Option<&EarlyEnd> {
         match self {
             Self::Stop(end) => Some(end),
@@ -267,7 +265,6 @@ impl Action {
         }
     }
 
-    /// Returns the question if the action is a question.
     pub(crate) const fn as_elicitation(&self) -> Option<&Elicitation> {
         match self {
             Self::Elicit(elicitation) => Some(elicitation),
@@ -279,8 +276,8 @@ impl Action {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Returns `true` if the run can continue without an answer to this question. This is the case
-    /// if `on_decline` or `on_cancel` is [`OnRefusal::Continue`].
+    /// Returns `true` if the run continues when the user declines or cancels this question, because
+    /// `on_decline` or `on_cancel` is [`OnRefusal::Continue`].
     pub(crate) fn may_go_on(&self) -> bool {
         [self.on_decline, self.on_cancel].contains(&OnRefusal::Continue)
     }
@@ -289,7 +286,7 @@ impl Elicitation {
 // === impl EndForm ===
 
 impl EndForm {
-    /// Returns the key under which the definition of the step contains this result.
+    /// Returns the key of the result in the definition of the step: `message` or `output`.
     pub(super) const fn key(self) -> &'static str {
         match self {
             Self::Message | Self::Error => "message",

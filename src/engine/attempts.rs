@@ -15,62 +15,58 @@ use super::{
 };
 use crate::message::ToolResult;
 
-/// The JSON-RPC error codes for an unknown tool and for invalid arguments. A call that fails with
-/// one of them is not retried, because every retry would fail in the same way.
+/// The JSON-RPC error codes of errors that every retry would repeat: an unknown tool, or invalid
+/// arguments. Calls that fail with one of them are not retried.
 const LASTING_CODES: [i32; 2] = [ErrorCode::METHOD_NOT_FOUND.0, ErrorCode::INVALID_PARAMS.0];
 
-/// A pending tool call of a step or of a loop element. A call consists of one or more attempts,
-/// because a failed attempt may be retried.
+/// A pending tool call of a step or of a loop element. It makes one attempt, and further attempts
+/// if the step has a retry policy.
 ///
 /// All times in this type are durations since the start of the run.
 pub(super) struct Attempts<'p> {
     pub(super) id: BranchId,
     pub(super) site: &'p CallSite,
-    /// The number of attempts that have started, including the current attempt.
     pub(super) count: u32,
-    /// The time at which the current attempt started. While the call waits for a retry, the time at
-    /// which the last attempt ended.
+    /// The start of the current attempt. While the call waits for a retry, the end of the last
+    /// attempt.
     since: Duration,
-    /// The time by which the current attempt must end. While the call waits for a retry, the time
-    /// at which the next attempt starts.
+    /// The deadline of the current attempt. While the call waits for a retry, the start of the next
+    /// attempt.
     pub(super) due: Duration,
     phase: Phase,
-    /// The time at which the first attempt started.
+    /// The start of the first attempt.
     pub(super) begun: Duration,
     /// The maximum duration of each attempt.
     timeout: Duration,
     arguments: JsonObject,
-    /// The user's answers to questions of the tool, which are sent with the next attempt. `None` if
-    /// the tool has not asked questions.
+    /// The user's answers to the tool's questions, which the next attempt sends to the tool. `None`
+    /// if the tool has not asked questions.
     answered: Option<Box<Answered>>,
-    /// The retry policy and the error of the last attempt. `None` if the call is not retried. Boxed
-    /// because most calls are not retried.
+    /// `None` if the call is not retried. Boxed because most calls are not retried.
     retry: Option<Box<Retries>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Calling,
-    /// The last attempt failed, and the delay before the next attempt has not passed.
+    /// The last attempt failed. The next attempt starts after a delay.
     Waiting,
-    /// The delay before the next attempt has passed, but the attempt has not started yet.
+    /// The delay has passed. The next attempt can start.
     Due,
 }
 
 struct Retries {
     policy: Retry,
-    /// The error of the last attempt. `None` if no attempt has failed.
     error: Option<StepError>,
 }
 
-/// The input of an attempt: the call arguments, and the user's answers to questions that the tool
-/// has asked. The answers are `None` if the tool has not asked questions.
+/// The input of an attempt: the arguments of the tool call, and the user's answers to the tool's
+/// questions. The answers are `None` if the tool has not asked questions.
 pub(super) type AttemptInput = (JsonObject, Option<Box<Answered>>);
 
 // === impl Attempts ===
 
 impl<'p> Attempts<'p> {
-    /// Creates a tool call of `step` that starts at the time `now`.
     #[inline]
     pub(super) fn new(
         id: BranchId,
@@ -95,9 +91,9 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Creates a call that resumes after the tool has asked questions. Its next attempt repeats the
-    /// interrupted attempt, with the user's answers. `begun` is the start of the first attempt, and
-    /// `attempts` is the number of attempts so far.
+    /// Configures the call to resume after the tool has asked the user questions. The next attempt
+    /// repeats the interrupted attempt with the user's answers. `begun` is the start of the first
+    /// attempt. `attempts` is the number of started attempts, including the interrupted one.
     pub(super) fn resumed(self, begun: Duration, attempts: u32, answered: Box<Answered>) -> Self {
         // The repeated attempt counts only once, and was already counted when it began.
         Self { begun, count: attempts.saturating_sub(1), answered: Some(answered), ..self }
@@ -117,9 +113,9 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Schedules a retry after a failed attempt, and moves the error out of `failed`. Returns
-    /// `false` and schedules nothing if no retries are left, or if a retry would fail with the same
-    /// error.
+    /// Schedules a retry after a failed attempt, and takes the error out of `failed`. Returns
+    /// `false` if the call is not retried: it has no retries left, or every retry would fail with
+    /// the same error.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
             // A retry would end with the same error.
@@ -148,7 +144,7 @@ impl<'p> Attempts<'p> {
         self.phase != Phase::Calling
     }
 
-    /// Marks the next attempt as due, so that it can start. Returns `false` if it was already due.
+    /// Ends the delay before the next attempt. Returns `false` if the delay had already ended.
     pub(super) fn make_due(&mut self) -> bool {
         mem::replace(&mut self.phase, Phase::Due) != Phase::Due
     }
@@ -158,8 +154,8 @@ impl<'p> Attempts<'p> {
         self.phase == Phase::Due
     }
 
-    /// Returns the error of a call that has not ended when the run ends at the time `now`. If the
-    /// call waits for a retry, the message contains the error of the last attempt.
+    /// Returns the timeout error of a call that is pending when its run ends, at the time `now`. If
+    /// the call waits for a retry, the message contains the error of the last attempt.
     pub(super) fn cut_off(&self, now: Duration) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(error) if self.is_waiting() => StepError::new(
@@ -170,8 +166,8 @@ impl<'p> Attempts<'p> {
         }
     }
 
-    /// Returns the error of a call that cannot be retried because of a limit. `why` is the error of
-    /// the limit. The message combines `why` with the error of the last attempt.
+    /// Returns the error of a call whose retry is rejected because of a limit. The message consists
+    /// of `why`, the error of the limit, and the error of the last attempt.
     pub(super) fn not_again(&self, why: StepError) -> StepError {
         match self.retry.as_ref().and_then(|retry| retry.error.as_ref()) {
             Some(last) => {
@@ -189,8 +185,7 @@ impl<'p> Attempts<'p> {
         Some(error.kind.name())
     }
 
-    /// Returns the outcome of a call whose current attempt has timed out. `now` is the current
-    /// time.
+    /// Returns the outcome of a call whose current attempt timed out at the time `now`.
     pub(super) fn late(&self, now: Duration) -> Outcome {
         Outcome::answered(self.begun, now, Err(no_answer(self.timeout)))
     }
@@ -199,26 +194,25 @@ impl<'p> Attempts<'p> {
 // === impl Retry ===
 
 impl Retry {
-    /// Returns a random delay before the next attempt. `attempts` is the number of attempts that
-    /// have failed.
+    /// Returns the delay before the next attempt. `attempts` is the number of failed attempts.
     ///
-    /// The delay is chosen at random between zero and [`longest_wait`](Self::longest_wait). This
-    /// prevents calls that failed at the same time from being retried at the same time.
+    /// The delay is a random value between zero and [`longest_wait`](Self::longest_wait), so that
+    /// calls that failed at the same time are not retried at the same time.
     fn wait(self, attempts: u32, random: &mut Rng) -> Duration {
         let longest = self.longest_wait(attempts);
         let nanoseconds = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(random.u64(0..=nanoseconds))
     }
 
-    /// Returns the maximum delay before the next attempt, after `attempts` failed attempts. The
-    /// maximum doubles with each failed attempt, up to the `max_delay` of the retry policy.
+    /// Returns the maximum delay before the next attempt: `delay` after the first failed attempt,
+    /// twice as long after each further one, and at most `max_delay`.
     pub(super) fn longest_wait(self, attempts: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
         self.delay.saturating_mul(doubled).min(self.max_delay)
     }
 }
 
-/// Returns the error of a call that received no reply within the duration `within`.
+/// Returns the error of a tool call that timed out after `within`.
 pub(super) fn no_answer(within: Duration) -> StepError {
     // Rounded, so that error messages do not show durations such as `4.999812s`: a step may start
     // some time after its run.
@@ -231,9 +225,8 @@ pub(super) fn no_answer(within: Duration) -> StepError {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Creates the outcome of a step from the result of its tool call, and sets the number of
-    /// attempts to 1. `since` and `at` are the start and the end, as durations since the start of
-    /// the run.
+    /// Creates the outcome of a single tool call. `since` and `at` are its start and end, as
+    /// durations since the start of the run.
     #[inline]
     pub(super) fn answered(
         since: Duration,
@@ -251,8 +244,8 @@ impl Outcome {
         Self { result, ..Self::ended(since, at, status, error) }
     }
 
-    /// Creates the outcome of a step that has no tool result, and sets the number of attempts to 1.
-    /// `since` and `at` are the start and the end, as durations since the start of the run.
+    /// Creates the outcome of a step without a tool result, such as a computed value. `since` and
+    /// `at` are its start and end, as durations since the start of the run.
     #[inline]
     pub(super) fn ended(
         since: Duration,
@@ -277,8 +270,8 @@ impl Outcome {
     }
 }
 
-/// Returns an error message for the error result of a tool: the texts of the result or, if it has
-/// none, a message from its structured content.
+/// Returns the error message of an error result of a tool. If the result has no text, returns a
+/// string from its structured content, such as the member `message`.
 fn failure_text(result: &CallToolResult) -> String {
     let texts = step_output::texts(result);
     if !texts.trim().is_empty() {

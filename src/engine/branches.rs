@@ -1,4 +1,4 @@
-//! Polls the parallel branches of a run: its tool calls and loop elements.
+//! Polls the parallel branches of a run. A branch is a tool call or a loop element.
 
 use std::{
     collections::VecDeque,
@@ -18,82 +18,77 @@ use tokio::{
 };
 use tracing::Instrument;
 
-/// The duration from which the first poll of a branch counts as long. On a multi-threaded runtime,
-/// the following branches are then spawned as tasks, so that other threads can poll them.
+/// First polls that take longer than this are called long. After a long first poll on a
+/// multi-threaded runtime, the following branches are spawned as tasks, so that other threads can
+/// poll them.
 pub(super) const LONG: Duration = Duration::from_micros(50);
-/// The number of calls that are spawned as tasks after a call whose first poll took longer than
-/// [`LONG`]. Counted per call site.
+/// The number of following calls to spawn as tasks after a long first poll of a call. Counted per
+/// call site.
 const CALLS_IN_TASKS: u8 = 32;
-/// The initial number of calls that are spawned as tasks after a call that was pending after its
-/// first poll. The number doubles each time this happens again. It is reset when a call ends at its
-/// first poll. Counted per call site.
+/// The number of following calls to spawn as tasks after a call was pending at its first poll. The
+/// number doubles each time this happens again, and is reset when a call ends at its first poll.
+/// Counted per call site.
 const CALLS_AFTER_WAIT: u8 = 2;
 
 /// The running branches of a run. A branch is a running step or a running loop element.
 ///
-/// If a run never has two branches at the same time, its branches are polled in the task of the
-/// run. Otherwise, each branch is first polled once in the task of the run, and is spawned as a
-/// separate task if it is still pending. Polling first is faster for tools that end in less time
-/// than spawning a task takes. Panics are caught in both cases.
+/// A run without parallel branches polls its branch in its own task. Other runs poll each new
+/// branch once, and spawn it as a task only if it is still pending. Polling first is faster for
+/// tools that end in less time than spawning a task takes. Panics are caught in both cases.
 ///
-/// A branch that computes for a long time without yielding delays the branches after it. On a
-/// multi-threaded runtime, a first poll of more than 50 µs therefore makes the run spawn the
-/// following branches, and the next calls of the same tool, as tasks without a first poll. The next
-/// calls are also spawned if a call of the tool was pending after its first poll; see
-/// [`SpawnHint`]. On a single-threaded runtime, [`poll_next`] returns after a first poll of more
-/// than 50 µs, so that its caller can check deadlines.
+/// A branch that computes for a long time delays the branches after it. On a multi-threaded
+/// runtime, the run therefore spawns branches without polling them first in three cases: after a
+/// first poll of more than 50 µs, for the next calls of the tool that caused it, and for the next
+/// calls of a tool that was pending at its first poll. See [`SpawnHint`]. On a single-threaded
+/// runtime, [`poll_next`] returns after a first poll of more than 50 µs, so that its caller can
+/// check deadlines.
 ///
 /// Dropping this value aborts all branches.
 ///
 /// [`poll_next`]: Self::poll_next
 pub(super) struct Branches<T> {
     place: Executor,
-    /// The runtime in which the run was created. Tasks are spawned on this runtime even if another
-    /// executor polls the run. `None` if the run needs no tasks, or if it was created outside a
-    /// runtime.
+    /// The runtime in which the run was created. All tasks of the run are spawned on this runtime.
+    /// `None` if the run has no parallel branches, or if it was created outside a runtime.
     runtime: Option<Handle>,
-    /// If `true`, new branches are spawned as tasks without a first poll in the task of the run.
-    /// Set on a multi-threaded runtime after the first poll of a branch took longer than [`LONG`].
+    /// If `true`, new branches are spawned as tasks without polling them first. Set after a first
+    /// poll of more than 50 µs on a multi-threaded runtime.
     spawns: bool,
-    /// The pending branches of the run. `None` until a branch is pending for the first time, which
-    /// never happens in many runs whose tools are fast.
+    /// The pending branches of the run. `None` until a branch is pending for the first time. If all
+    /// tools end at their first poll, it stays `None`.
     started: Option<Box<Started<T>>>,
 }
 
-/// The pending branches of a run: branches whose first poll returned `Pending`, and new branches
-/// that have not been polled yet.
 struct Started<T> {
-    /// The tasks of the spawned branches. `None` until the first branch is spawned.
+    /// `None` until the first branch is spawned.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
-    /// The branches that are polled in the task of the run. These are new branches before their
-    /// first poll. If the run never has parallel branches, this is its only branch.
+    /// The branches to poll in the task of the run: new branches before their first poll, or the
+    /// only branch of a run without parallel branches.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
-    /// The branches that have ended in the task of the run, with their results.
-    /// [`poll_next`](Branches::poll_next) returns and removes them.
+    /// The results of branches that ended in the task of the run.
+    /// [`poll_next`](Branches::poll_next) returns them one at a time.
     ended: VecDeque<(BranchId, Result<T, Lost>)>,
     /// The step of the last branch whose first poll took longer than [`LONG`]. `None` if no first
-    /// poll took that long since this field was last read.
+    /// poll has taken that long since the last [`took_long`](Branches::took_long).
     long: Option<usize>,
-    /// If `true`, polling was interrupted after a first poll that took longer than [`LONG`]. Some
-    /// new branches have then not been polled yet.
+    /// If `true`, polling stopped after a first poll that took longer than [`LONG`], and some new
+    /// branches have not been polled yet.
     is_interrupted: bool,
 }
 
-/// Decides whether the next calls of a tool are spawned as tasks immediately, without a first poll
-/// in the task of the run. This is the case after a call whose first poll took long or returned
-/// `Pending`, because polling the next calls first would only delay other branches.
+/// Decides whether the next calls of a tool are spawned as tasks without polling them first. The
+/// next calls are spawned after a call whose first poll took longer than 50 µs or returned
+/// `Pending`, because polling such calls first would only delay other branches.
 #[derive(Debug)]
 pub(crate) struct SpawnHint {
-    /// The number of calls that are spawned without a first poll from now on. Zero if the next call
-    /// is polled first.
+    /// The number of following calls to spawn without polling them first.
     left: AtomicU8,
-    /// The value that `left` gets when the next call is pending after its first poll.
+    /// The new value of `left` if the next call is pending at its first poll.
     after_wait: AtomicU8,
 }
 
-/// The ID of a branch within a run. It consists of the index of the step and, in a loop, the index
-/// of the loop element.
+/// The ID of a branch within a run: the index of its step and, in a loop, of its element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
@@ -101,25 +96,24 @@ pub(crate) struct BranchId {
     pub(crate) element: usize,
 }
 
-/// Where and in which order the branches of a run are polled.
+/// The place where branches are polled: the task of the run, or separate tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
-    /// Polls all branches in the task of the run. Used if the run never has two branches at the
-    /// same time.
+    /// Polls the branch in the task of the run. Used for runs without parallel branches.
     Here,
-    /// Polls each branch once in the task of the run, and spawns it as a separate task if it is
-    /// still pending. Used on a single-threaded runtime.
+    /// Polls each branch once in the task of the run, and spawns it as a task if it is still
+    /// pending. Used on a single-threaded runtime.
     HereFirst,
-    /// Like [`HereFirst`](Self::HereFirst), but spawns a branch without a first poll if first polls
-    /// are likely to take long. Used on a multi-threaded runtime.
+    /// Like [`HereFirst`](Self::HereFirst), but spawns a branch immediately if its first poll is
+    /// likely to take long. Used on a multi-threaded runtime.
     HereFirstOfThreads,
 }
 
-/// The reason why a branch ended without a result.
+/// The reason why a branch has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The branch panicked. The panic message is not stored, because it may contain data that
-    /// clients must not see. The panic hook has already printed it.
+    /// The branch panicked. The panic message is dropped, because it may contain data that clients
+    /// must not see. The panic hook has already printed it.
     Panicked,
     /// The runtime is shutting down and has stopped the branch.
     Stopped,
@@ -128,8 +122,8 @@ pub(super) enum Lost {
 // === impl Branches ===
 
 impl<T: Send + 'static> Branches<T> {
-    /// Creates an empty set of branches. If `alone` is `true`, the run never has two branches at
-    /// the same time, and no tasks are spawned.
+    /// Creates an empty set of branches. `alone` is `true` for runs that never have two branches at
+    /// the same time. Such runs spawn no tasks.
     pub(super) fn new(alone: bool) -> Self {
         let runtime = if alone { None } else { Handle::try_current().ok() };
         let place = match runtime.as_ref().map(Handle::runtime_flavor) {
@@ -140,22 +134,22 @@ impl<T: Send + 'static> Branches<T> {
         Self { place, runtime, spawns: false, started: None }
     }
 
-    /// Returns `true` if the caller can poll a new branch immediately, in the task of the run.
-    /// Returns `false` if earlier branches still wait for their first poll, or if the branch must
-    /// be spawned as a task because of its `hint` or an earlier long poll.
+    /// Returns `true` if the caller may poll a new branch immediately, in the task of the run.
+    /// Returns `false` if earlier branches wait for their first poll, or if the branch must be
+    /// spawned as a task because of `hint` or an earlier long poll.
     pub(super) fn polls_here(&self, hint: &SpawnHint) -> bool {
         let in_task = self.place == Executor::HereFirstOfThreads && (self.spawns || hint.is_set());
         self.started.as_ref().is_none_or(|started| started.here.is_empty()) && !in_task
     }
 
-    /// Records that the first poll of a branch took longer than [`LONG`]. Returns `true` if all
-    /// later branches are spawned as tasks, so that other threads can run them.
+    /// Records that the first poll of a branch took longer than [`LONG`]. Returns `true` if the run
+    /// spawns the following branches as tasks, so that other threads can poll them.
     pub(super) fn note_long(&mut self) -> bool {
         self.spawns = self.place == Executor::HereFirstOfThreads;
         self.spawns
     }
 
-    /// Adds a branch that the caller has already polled once and that is still pending.
+    /// Adds a branch that is still pending after the caller has polled it once.
     pub(super) fn resume(
         &mut self,
         id: BranchId,
@@ -168,9 +162,9 @@ impl<T: Send + 'static> Branches<T> {
         }
     }
 
-    /// Starts a branch. On a multi-threaded runtime, spawns it as a task if `hint` demands it or if
-    /// the first poll of an earlier branch took long. Otherwise, the next
-    /// [`poll_next`](Self::poll_next) polls the branch for the first time.
+    /// Starts a branch. The branch is polled for the first time by the next
+    /// [`poll_next`](Self::poll_next). On a multi-threaded runtime, it is spawned as a task instead
+    /// if `hint` requires it or if the first poll of an earlier branch took long.
     pub(super) fn start(
         &mut self,
         id: BranchId,
@@ -197,21 +191,20 @@ impl<T: Send + 'static> Branches<T> {
         started.spawn(self.runtime.as_ref(), id, branch);
     }
 
-    /// Returns the step of the last branch whose first poll took longer than [`LONG`], and resets
-    /// it. Returns `None` if there was no such branch since the previous call of this method.
+    /// Returns and clears the step of the last branch whose first poll took longer than [`LONG`].
+    /// Returns `None` if there was no such branch since the previous call of this method.
     pub(super) fn took_long(&mut self) -> Option<usize> {
         self.started.as_mut()?.long.take()
     }
 
-    /// Returns `true` if [`poll_next`](Self::poll_next) stopped after a long poll and has no ended
-    /// branch to return, so that new branches still wait for their first poll.
+    /// Returns `true` if [`poll_next`](Self::poll_next) returned `Pending` after a long first poll,
+    /// while new branches still wait for their first poll.
     pub(super) fn is_interrupted(&self) -> bool {
         let started = self.started.as_ref();
         started.is_some_and(|started| started.is_interrupted && started.ended.is_empty())
     }
 
-    /// Aborts and removes a branch. [`poll_next`](Self::poll_next) never returns it afterwards,
-    /// even if it had already ended.
+    /// Aborts and removes a branch. If the branch has already ended, its result is dropped.
     pub(super) fn abort(&mut self, id: BranchId) {
         let Some(started) = &mut self.started else { return };
         if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
@@ -261,7 +254,6 @@ impl<T: Send + 'static> Started<T> {
         self.handles.push((id, handle));
     }
 
-    /// Returns the next branch that has ended.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<(BranchId, Result<T, Lost>)> {
         if let Some(ended) = self.ended.pop_front() {
             return Poll::Ready(ended);
@@ -284,9 +276,9 @@ impl<T: Send + 'static> Started<T> {
         Poll::Pending
     }
 
-    /// Polls each new branch once, and spawns the branches that are still pending as tasks. If a
-    /// poll took long, spawns all remaining branches without polling them, or returns early on a
-    /// single-threaded runtime.
+    /// Polls each new branch once, and spawns it as a task if it is still pending. After a poll
+    /// that took longer than [`LONG`], spawns the remaining branches without polling them or, on a
+    /// single-threaded runtime, returns.
     fn poll_here(&mut self, place: Executor, runtime: Option<&Handle>, cx: &mut Context<'_>) {
         self.is_interrupted = false;
         if self.here.is_empty() {
@@ -344,13 +336,13 @@ fn caught<T>(
 // === impl SpawnHint ===
 
 impl SpawnHint {
-    /// Records that the first poll of a call took longer than [`LONG`]. The next calls are then
+    /// Records that the first poll of a call took longer than [`LONG`], so that the next calls are
     /// spawned as tasks.
     pub(super) fn note_long(&self) {
         self.left.store(CALLS_IN_TASKS, Ordering::Relaxed);
     }
 
-    /// Records that a call was pending after its first poll. The next calls are then spawned as
+    /// Records that a call was pending at its first poll, so that the next calls are spawned as
     /// tasks.
     pub(super) fn note_wait(&self) {
         let calls = self.after_wait.load(Ordering::Relaxed);
@@ -358,8 +350,8 @@ impl SpawnHint {
         self.after_wait.store((2 * calls).min(CALLS_IN_TASKS), Ordering::Relaxed);
     }
 
-    /// Records that a call ended at its first poll. Resets the number of calls that are spawned
-    /// after the next pending call.
+    /// Records that a call ended at its first poll. Resets `after_wait`, which pending calls
+    /// double.
     pub(super) fn note_end(&self) {
         // Most tools always end at their first poll. Avoiding the store keeps the cache line valid
         // for other threads.
@@ -372,8 +364,8 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if the next call must be spawned as a task without a first poll. Also
-    /// decrements the number of such calls.
+    /// Returns `true` if the next call must be spawned as a task without polling it first, and
+    /// counts it.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {

@@ -16,13 +16,13 @@ use super::{
 };
 use crate::message::{Context, ToolResult, client::Abilities, content_size};
 
-/// Makes the tool calls of a run. The engine reaches backends and other composites only through
-/// this trait.
+/// Makes the tool calls of a run. The engine has no other way to reach backends and other
+/// composites.
 ///
 /// Implemented for closures that take a [`Call`] and return a future of the tool's reply.
 pub(crate) trait Caller: Send {
-    /// Prepares the evaluated arguments of a tool call, for example by coercing them to the tool's
-    /// input schema. Called once per call, and not again before retries.
+    /// Prepares the arguments of a tool call, for example by coercing them to the tool's input
+    /// schema. Retries reuse the prepared arguments.
     ///
     /// # Errors
     ///
@@ -32,35 +32,35 @@ pub(crate) trait Caller: Send {
         Ok(arguments)
     }
 
-    /// Returns `true` if the tool at the call site `site` is another composite, so that calling it
-    /// starts a nested run.
+    /// Returns `true` if the tool at the call site `site` is another composite. Calling it starts a
+    /// nested run.
     fn is_nested(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns `true` if the tool at the call site `site` is read-only. If a later question of the
-    /// run is certain to fail, only read-only tools may still be called, because they change
-    /// nothing.
+    /// Returns `true` if the tool at the call site `site` changes nothing. If the run will
+    /// certainly fail at a later question, it calls only such tools.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns `true` if the tool at the call site `site` may be called again if it is unknown
-    /// whether it was called: another call with the same arguments has no further effect.
+    /// Returns `true` if it is safe to call the tool at the call site `site` twice with the same
+    /// arguments. After a process has stopped, another process may repeat such calls, although it
+    /// does not know whether they were already made.
     fn is_repeatable(&self, site: usize) -> bool {
         let _ = site;
         false
     }
 
-    /// Returns the kinds of questions that tools may ask the client. The default implementation
-    /// reads them from `context`, the context of the run.
+    /// Returns the kinds of questions that the client can answer. By default, reads them from
+    /// `context`, the request context of the run.
     fn abilities(&self, context: &Context) -> Abilities {
         context.abilities()
     }
 
-    /// Returns the steps that are known to ask the user a question, directly or in a nested run.
+    /// Returns the steps that certainly ask the user a question, directly or in a nested run.
     /// Excludes steps whose failure does not fail the run.
     fn asking(&self) -> StepSet {
         StepSet::default()
@@ -71,9 +71,8 @@ pub(crate) trait Caller: Send {
 
     /// Starts a tool call and polls it once.
     ///
-    /// Most calls to tools in the same process end at this first poll. Such calls do not clone
-    /// `scope`, because it is passed by reference. The context is a separate parameter, because it
-    /// is large and moving it into a [`Call`] would be slow.
+    /// Most calls to tools in the same process end at this first poll. To keep them fast, `scope`
+    /// is passed by reference, and the large context is not moved into a [`Call`].
     fn call_here(
         &mut self,
         site: &CallSite,
@@ -95,40 +94,37 @@ pub(crate) trait Caller: Send {
 /// The state of a tool call after its first poll.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The tool has not replied yet. The caller must poll the future again, because the first poll
-    /// registered no waker.
+    /// The tool has not replied yet. The first poll registered no waker, so that the future must be
+    /// polled again.
     Waits(BoxFuture<'static, Called>),
 }
 
-/// The outcome of a tool call: the reply of the tool, or an error if the call failed without a
-/// reply.
+/// The reply of a tool, or the error of a call without a reply.
 pub(crate) type Called = Result<ToolReply, StepError>;
 
-/// The reply of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolReply {
-    /// The tool returned a result, which may be an error result (`isError`).
+    /// A tool result, which may be an error result (`isError`).
     Result(ToolResult),
-    /// The tool asks the client questions. After the client has answered them, the tool must be
-    /// called again with the answers.
+    /// Questions to the user. After the client has answered them, the tool must be called again
+    /// with the answers.
     Asks(Box<Questions>),
 }
 
 /// A tool call that a run makes.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// The index of the call site in the plan's list of call sites.
+    /// The index of the call site in the list of all call sites of the plan.
     pub(crate) site: usize,
-    /// The name of the tool, as the definition of the composite writes it.
+    /// The name of the tool in the definition of the composite.
     pub(crate) tool: Arc<str>,
     /// The arguments of the call, after [`Caller::prepare`].
     pub(crate) arguments: JsonObject,
-    /// The request context of the step or loop element that makes the call.
     pub(crate) context: Context,
-    /// The deadline, limits and observers of the nested run, if the tool is a composite.
+    /// The deadline, limits and observers for the nested run, if the tool is a composite.
     pub(crate) scope: Scope,
-    /// The client's answers to the questions that the tool asked in its previous reply. `None` if
-    /// the tool has not asked questions.
+    /// The user's answers to the questions that the tool asked in its previous reply. `None` if the
+    /// tool has not asked questions.
     pub(crate) answered: Option<Box<Answered>>,
 }
 
@@ -152,12 +148,11 @@ impl From<CallToolResult> for ToolReply {
 // === impl Scope ===
 
 impl Scope {
-    /// Adds the size of a tool's reply to the total size of the run's tool results, which is
-    /// limited.
+    /// Adds the size of a tool's reply to the total size of the tool results of the run.
     ///
     /// # Errors
     ///
-    /// Returns an error if the reply would exceed the limit of this run or of an outer run.
+    /// Returns an error if the total size would exceed the limit of this run or of an outer run.
     pub(crate) fn keep(&self, answer: &Called) -> Result<(), StepError> {
         let bytes = match answer {
             Ok(ToolReply::Result(result)) => content_size::of_result(result),

@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::{outcome::StepError, state::RunState};
 use crate::expr::{Data, Root};
 
-/// The data that expressions inside a loop can read: the current loop element, in addition to the
-/// state of the run.
+/// The data for expressions inside a loop: the state of the run and the current loop element.
 struct Element<'a> {
     state: &'a RunState,
     item: Option<&'a Value>,
@@ -22,8 +21,8 @@ struct Element<'a> {
 // === impl RunState ===
 
 impl RunState {
-    /// Calls `evaluate` with the data that expressions of the run can read. Converts an error or a
-    /// panic of `evaluate` to a [`StepError`].
+    /// Calls `evaluate` with the data of the run, such as the input and the step outputs. Converts
+    /// an error or a panic of `evaluate` to a [`StepError`].
     pub(crate) fn evaluate<R, E: fmt::Display>(
         &self,
         evaluate: impl FnOnce(&dyn Data) -> Result<R, E>,
@@ -31,9 +30,9 @@ impl RunState {
         caught(|| evaluate(self))
     }
 
-    /// Calls `evaluate` with the data that expressions inside a loop can read. `index` is the index
-    /// of the current loop element, and `item` is its value. `item` is `None` if the element has no
-    /// value. Converts an error or a panic to a [`StepError`].
+    /// Like [`evaluate`](Self::evaluate), for an expression inside a loop. `index` and `item` are
+    /// the index and the value of the current loop element. `item` is `None` if the element has no
+    /// value, such as the first iteration of a `repeat` loop.
     pub(super) fn evaluate_at<R, E: fmt::Display>(
         &self,
         item: Option<&Value>,

@@ -1,4 +1,4 @@
-//! The finally steps of plans, which run after the outcome of a run is decided.
+//! Finally steps, which run after the outcome of a run is decided, for example to clean up.
 
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use super::{branches::BranchId, meter::Reached, step_set::StepSet};
 /// The settings of a finally step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finally {
-    /// The minimum time for all finally steps of the run.
+    /// The time limit for all finally steps of the run together. If several steps set one, the
+    /// longest applies.
     pub(crate) grace: Duration,
-    /// Whether the step also runs after the call of the run was cancelled.
+    /// Whether the step also runs after the client has cancelled the call of the composite.
     pub(crate) on_cancel: bool,
 }
 
-/// The outcome of a run, decided before its finally steps run. They cannot change it.
+/// The outcome of a run before its finally steps, which cannot change it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settled {
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -33,7 +34,7 @@ pub(super) struct Settled {
 // === impl Finally ===
 
 impl Finally {
-    /// Returns the line that describes a finally step in a preview or a diagram.
+    /// Returns the note that marks a finally step in a preview or a diagram.
     pub(crate) const fn note(on_cancel: bool) -> &'static str {
         if on_cancel { "finally, also after a cancellation" } else { "finally" }
     }
@@ -42,7 +43,8 @@ impl Finally {
 // === impl Settled ===
 
 impl Settled {
-    /// Returns `true` if all steps to which the outcome refers are in `finished`.
+    /// Returns `true` if all steps of this outcome, such as the failed step, are in `finished`.
+    /// Used to reject invalid stored states.
     pub(super) fn fits(&self, finished: StepSet) -> bool {
         let steps = [self.failed, self.ended_by].into_iter().flatten();
         steps

@@ -1,4 +1,4 @@
-//! Forms whose choices or defaults are computed from the data of a run.
+//! Forms of questions whose choices or defaults are computed during a run.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -15,11 +15,10 @@ use crate::{
 /// The maximum size of the JSON Schema of a question's form, in bytes.
 pub(crate) const MAX_FORM_BYTES: usize = 64 * 1024;
 
-/// Checks the choices and the default values in the evaluated schema of a form, and prepares them
-/// for the client.
+/// Prepares the schema of a form for the client after its references are evaluated.
 ///
 /// Removes repeated choices and null defaults. Converts each other default to the type of its
-/// property if the conversion is unambiguous.
+/// property, such as `"5"` to `5` for a number.
 ///
 /// # Errors
 ///
@@ -92,8 +91,8 @@ fn complete_default(property: &mut JsonObject) -> Result<(), String> {
 // === impl Question ===
 
 impl Question {
-    /// Returns the schema of the form that was sent to the client. Returns `None` if the question
-    /// has no form.
+    /// Returns the JSON Schema of the form that was sent to the client. Returns `None` if the
+    /// question has no form.
     pub(super) fn schema(&self) -> Option<InputSchema> {
         let InputRequest::Elicitation(request) = &self.request else { return None };
         let ElicitRequestParams::FormElicitationParams { requested_schema, .. } = &request.params

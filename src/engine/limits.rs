@@ -4,26 +4,24 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The duration that replaces a timeout whose end cannot be represented: 100 years.
+/// Replaces timeouts that are too long to represent the time at which they expire.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The default maximum number of tool calls in one call of a composite, including the calls of
-/// nested runs.
+/// Default of [`CallLimits::max_calls`].
 const MAX_RUN_CALLS: usize = 10_000;
-/// The default maximum total size of the tool results in one call of a composite, in bytes.
+/// Default of [`CallLimits::max_result_bytes`].
 const MAX_RUN_RESULT_BYTES: usize = 4 << 20;
-/// The default maximum number of rounds in which one call of a composite asks the user questions.
+/// Default of [`CallLimits::max_rounds`].
 const MAX_ROUNDS: usize = 10;
-/// The default interval between heartbeats. A heartbeat is a progress notification that a run
-/// without progress sends, so that the client's request does not time out.
+/// The default interval between heartbeats. A heartbeat is a progress notification for the client
+/// of a run that makes no other progress, so that its request does not time out.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The limits on the resources that one call of a composite tool may use: the number of tool calls,
-/// the total size of their results, and the rounds of questions to the user. If the composite calls
-/// other composites, their calls are included.
+/// Limits for one call of a composite: the number of tool calls, the total size of their results,
+/// and the rounds of questions to the user. The tool calls of nested composites are included.
 ///
-/// If a target, step or loop element would exceed one of these limits, it fails with an error that
-/// names the limit. The other parts of the composite continue.
+/// If a step or loop element would exceed one of these limits, it fails with an error that names
+/// the limit. The other parts of the composite continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
     pub(super) max_calls: usize,
@@ -31,17 +29,16 @@ pub struct CallLimits {
     max_rounds: usize,
 }
 
-/// Returns the time at which a timeout that starts at `start` expires. If this time cannot be
-/// represented, returns a time 100 years after `start`.
+/// Returns `start + timeout`, or a time 100 years after `start` if the sum cannot be represented.
 pub(super) fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + A_LIFETIME)
 }
 
-/// The limits that a composite sets for each of its runs, such as `max_calls`. The tool calls of
-/// nested runs count toward these limits too. Unset limits are `None`.
+/// The limits in the definition of a composite, such as `max_calls`. They apply to each run of the
+/// composite, with the tool calls of nested runs. `None` means unlimited.
 ///
-/// A run ends when it reaches one of these limits. A limit of [`CallLimits`], in contrast, only
-/// fails the step that would exceed it.
+/// A run ends when it reaches one of these limits. [`CallLimits`], in contrast, fail only the step
+/// that would exceed them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunLimits {
     pub(crate) max_calls: Option<usize>,
@@ -92,13 +89,13 @@ impl Default for CallLimits {
 }
 
 impl CallLimits {
-    /// Returns the maximum total size of a run's tool results, in bytes: the lower one of the limit
-    /// on the whole call and of the run's own limit in `own`.
+    /// Returns the maximum total size of a run's tool results, in bytes. This is the lower one of
+    /// `self.max_result_bytes` and the limit of the run in `own`.
     pub(crate) fn result_bytes(self, own: RunLimits) -> usize {
         own.max_result_bytes.map_or(self.max_result_bytes, |max| max.min(self.max_result_bytes))
     }
 
-    /// Returns an error if `rounds` is greater than the maximum number of rounds of questions.
+    /// Returns an error if `rounds` is greater than `max_rounds`.
     pub(crate) fn check_rounds(self, rounds: usize) -> Result<(), String> {
         let max = self.max_rounds;
         if rounds <= max {

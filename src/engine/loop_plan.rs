@@ -1,60 +1,62 @@
-//! The loops of plans.
+//! Loops, which call a tool several times.
 
 use std::time::Duration;
 
 use super::call_site::CallSite;
 use crate::expr::{Collection, Condition};
 
-/// A loop: calls a tool several times.
+/// A loop of a step. It calls a tool once per element of a collection, or until a condition is
+/// true.
 #[derive(Debug)]
 pub(crate) struct LoopPlan {
     pub(crate) kind: LoopKind,
-    /// The maximum number of loop elements or iterations. Each of them makes one tool call, not
-    /// counting retries.
+    /// The maximum number of loop elements or iterations. Each makes one tool call, not counting
+    /// retries.
     pub(crate) max_iterations: usize,
-    /// The maximum number of loop elements that are processed at the same time.
+    /// The maximum number of loop elements that run at the same time.
     pub(crate) max_parallel: usize,
     /// The delay before each element except the first.
     pub(crate) delay: Duration,
     pub(crate) call: CallSite,
 }
 
-/// The elements of a loop.
 #[derive(Debug)]
 pub(crate) enum LoopKind {
-    /// The elements of a collection. If the collection has more elements than the maximum, the step
-    /// fails without making any call.
+    /// Calls the tool for each element of a collection. If the collection has more than
+    /// `max_iterations` elements, the step fails without making a call.
     ForEach {
         collection: Collection,
-        /// Whether the loop ends after the first element that succeeds. Its running elements are
-        /// then cancelled, and the others are skipped. If no element succeeds, the step fails.
+        /// If `true`, the loop ends after the first element that succeeds. Other running elements
+        /// are then cancelled, and the remaining ones are skipped. If no element succeeds, the step
+        /// fails.
         first_success: bool,
     },
-    /// The iterations up to the first one after which a condition holds.
+    /// Calls the tool until a condition is true.
     Repeat(Repeat),
 }
 
-/// A loop that ends when a condition holds.
+/// A loop that calls a tool until a condition is true.
 ///
-/// In its expressions, the item is the output of the previous iteration. It is absent in the first
-/// iteration.
+/// In its arguments, the item is the output of the previous iteration. The first iteration has no
+/// item.
 #[derive(Debug)]
 pub(crate) struct Repeat {
-    /// The condition that ends the loop. Its item is the output of the iteration that has just
-    /// ended.
+    /// The condition that ends the loop. In this condition, the item is the output of the iteration
+    /// that has just ended.
     pub(crate) until: Condition,
-    /// The factor by which the delay grows with each iteration.
+    /// The factor by which the delay grows with each iteration. For example, 2.0 doubles it.
     pub(crate) backoff: f64,
-    /// The delay at which the growth stops.
+    /// The maximum delay between two iterations.
     pub(crate) max_delay: Duration,
-    /// The maximum duration of the loop with its delays. `None` if only the run limits it.
+    /// The maximum duration of the whole loop, including its delays. `None` if only the timeout of
+    /// the run limits it.
     pub(crate) timeout: Option<Duration>,
 }
 
 // === impl LoopPlan ===
 
 impl LoopPlan {
-    /// Returns the name of an element in messages.
+    /// Returns the word for an element of this loop in messages.
     pub(crate) const fn noun(&self) -> &'static str {
         match self.kind {
             LoopKind::ForEach { .. } => "element",
@@ -62,7 +64,7 @@ impl LoopPlan {
         }
     }
 
-    /// Returns the collection, if the loop processes the elements of one.
+    /// Returns the collection, if the loop calls the tool for each of its elements.
     pub(crate) const fn as_collection(&self) -> Option<&Collection> {
         match &self.kind {
             LoopKind::ForEach { collection, .. } => Some(collection),
@@ -82,13 +84,12 @@ impl LoopPlan {
         matches!(self.kind, LoopKind::ForEach { first_success: true, .. })
     }
 
-    /// Returns `true` if the step completes although elements have failed, provided that the run
-    /// continues after a failure of the step.
+    /// Returns `true` if a failed element does not stop the loop. The step can then complete,
+    /// provided that the run continues after a failure of the step.
     pub(super) const fn tolerates_failures(&self) -> bool {
         matches!(self.kind, LoopKind::ForEach { first_success: false, .. })
     }
 
-    /// Returns the line that describes the loop in a diagram.
     pub(super) fn note(&self) -> String {
         let Self { kind, max_iterations, max_parallel, .. } = self;
         match kind {
@@ -102,15 +103,15 @@ impl LoopPlan {
         }
     }
 
-    /// Returns an error message if `count`, the number of elements in the collection, exceeds the
-    /// maximum of the loop.
+    /// Returns an error message if `count`, the number of elements in the collection, is greater
+    /// than `max_iterations`.
     pub(super) fn reject(&self, count: usize) -> Option<String> {
         let max = self.max_iterations;
         (count > max)
             .then(|| format!("{count} elements: expected at most {max} (`max_iterations`)"))
     }
 
-    /// Returns the delay before an element, which is not the first.
+    /// Returns the delay before a loop element. The first element, with index 0, has no delay.
     pub(crate) fn delay_before(&self, element: usize) -> Duration {
         let repeat = self.as_repeat().filter(|_| !self.delay.is_zero());
         let Some(repeat) = repeat else { return self.delay };
@@ -124,8 +125,8 @@ impl LoopPlan {
 // === impl Repeat ===
 
 impl Repeat {
-    /// Returns the error message of a loop that ends because of the limit `setting`, although its
-    /// condition does not hold after `count` iterations.
+    /// Returns the error message of a loop whose condition is still false after `count` iterations.
+    /// `setting` is the limit that ended the loop, such as `max_iterations`.
     pub(super) fn unfinished(&self, count: usize, setting: &str) -> String {
         let iterations = if count == 1 { "iteration" } else { "iterations" };
         let until = &self.until;

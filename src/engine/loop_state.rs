@@ -9,7 +9,7 @@ use super::{
     record::present,
 };
 
-/// The state of a loop in a stored run.
+/// The progress of a loop in a stored run, from which the run can resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoopState {
     pub(super) step: usize,
@@ -17,7 +17,7 @@ pub(crate) struct LoopState {
     pub(super) iterations: Vec<Option<Iteration>>,
     pub(super) next: usize,
     pub(super) attempts: u32,
-    /// The time at which the loop started, in milliseconds after the start of the run.
+    /// Milliseconds between the start of the run and the start of the loop.
     pub(super) started_ms: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Iteration {
 // === impl LoopState ===
 
 impl LoopState {
-    /// Returns `true` if this loop element has started but not ended.
+    /// Returns `true` if the loop element has started but not ended.
     pub(super) fn is_running(&self, element: usize) -> bool {
         element < self.next && matches!(self.iterations.get(element), Some(None))
     }
@@ -44,9 +44,9 @@ impl LoopState {
         (0..self.next).filter(|&element| self.is_running(element))
     }
 
-    /// Returns `true` if this loop state is consistent with the plan of the run. `waiting` is the
-    /// number of loop elements with pending questions. `was_running` is `true` if the state was
-    /// stored while the run was running. Used to reject invalid stored states.
+    /// Returns `true` if this state matches the plan of the run. `waiting` is the number of loop
+    /// elements with pending questions. `was_running` is `true` if the state was stored while the
+    /// run was running. Used to reject invalid stored states.
     pub(super) fn fits(&self, plan: &Plan, waiting: usize, was_running: bool) -> bool {
         let each = plan.steps().get(self.step).and_then(|step| step.action.as_loop());
         let count = self.iterations.len();

@@ -13,21 +13,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
 
-/// A limit that has ended a run. Steps and loop elements that have not started by then are skipped.
+/// The limit that ended a run, such as `max_calls`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
-    /// The name of the run whose limit was reached.
+    /// The name of the composite whose limit was reached.
     #[serde(serialize_with = "serialize_name", deserialize_with = "deserialize_name")]
     pub(crate) of: Arc<str>,
 }
 
-/// The name of the limit that ended a run early, such as `max_calls`. `None` if no limit ended the
-/// run.
+/// The name of the limit that ended a run, such as `max_calls`. `None` if no limit ended it.
 pub(super) type LimitName = Option<&'static str>;
 
-/// The limits that can end a run when it reaches them.
+/// The limits that end a run when the run reaches them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Setting {
@@ -36,41 +35,40 @@ pub(crate) enum Setting {
     Cost,
 }
 
-/// Counts tool calls and the size of their results, and enforces limits on them. The outermost
-/// meter counts everything in one call of a composite. Each run with its own limits has an
-/// additional meter inside it.
+/// Counts the tool calls of a composite and the size of their results, and enforces limits on them.
+///
+/// The outermost meter belongs to the whole call of a composite. Each run with limits of its own
+/// has an additional meter, which also adds its amounts to its outer meters.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) max_calls: usize,
     pub(super) max_result_bytes: usize,
     pub(super) calls: AtomicUsize,
     pub(super) result_bytes: AtomicUsize,
-    /// The estimated memory of all JSON values that were parsed from text results, in bytes.
-    /// Counted only in the outermost meter.
+    /// The estimated memory of all JSON values that the call has parsed from text results. Only the
+    /// outermost meter counts it.
     pub(super) parsed_bytes: AtomicUsize,
-    /// A lock that is held while an amount is added to a meter and to its outer meters. It makes
-    /// these additions atomic: if one of the meters rejects the amount, no other thread sees the
-    /// amount in the others. All nested meters share the lock of the outermost meter.
+    /// Held while an amount is added to a meter and to its outer meters, so that other threads see
+    /// the amount in all of them or in none. Only the lock of the outermost meter is used.
     pub(super) counting: Mutex<()>,
-    /// The run that ends when a limit of this meter is reached. If `None`, reaching a limit fails
-    /// only the tool call that would exceed it.
+    /// The run that ends when it reaches a limit of this meter. If `None`, a limit only fails the
+    /// tool call that would exceed it.
     pub(super) run: Option<Metered>,
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// A run that ends when it reaches a limit of its own.
+/// A run with limits of its own.
 #[derive(Debug)]
 pub(super) struct Metered {
     pub(super) name: Arc<str>,
-    /// The maximum cost of the run, and the account that counts the costs of its tool calls. `None`
-    /// if the cost is unlimited.
+    /// The maximum cost of the run, and the account that adds up the costs of its tool calls.
+    /// `None` if the cost is unlimited.
     pub(super) cost: Option<(u64, Arc<Account>)>,
-    /// The first limit that the run reached. It is reported as the reason why the run ended.
+    /// The first limit that the run reached. The report of the run names it.
     pub(super) reached: OnceLock<Setting>,
 }
 
-/// The quantities that a [`Meter`] counts. Costs are not among them, because an [`Account`] counts
-/// them.
+/// The quantities that a [`Meter`] counts. Costs are counted by an [`Account`] instead.
 #[derive(Clone, Copy)]
 pub(super) enum Counter {
     Calls,
@@ -93,8 +91,8 @@ fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
 // === impl Reached ===
 
 impl Reached {
-    /// Returns a message that names the limit. The message is part of the result of the run named
-    /// `to`. If the limit belongs to a different run, the message also names that run.
+    /// Returns the message about the limit in the result of the composite `to`. If the limit
+    /// belongs to another composite, the message names that composite too.
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
@@ -106,7 +104,7 @@ impl Reached {
     }
 
     /// Returns the error of a step or tool call that was rejected because of this limit. `to` is
-    /// the name of the run to which the step or call belongs.
+    /// the name of the composite to which the step belongs.
     pub(crate) fn refusal(&self, to: &str) -> StepError {
         StepError { ends_run: true, ..StepError::new(ErrorKind::Limit, self.message(to)) }
     }
@@ -133,8 +131,8 @@ impl Meter {
         iter::successors(Some(self), |meter| meter.outer.as_deref())
     }
 
-    /// Returns `true` if reaching a limit of this meter or of an outer meter can end a run. Returns
-    /// `false` if exceeding a limit only fails single tool calls.
+    /// Returns `true` if a limit of this meter or of an outer meter can end a run. Returns `false`
+    /// if limits only fail single tool calls.
     pub(super) const fn can_end_runs(&self) -> bool {
         self.run.is_some() || self.outer.is_some()
     }
@@ -143,8 +141,8 @@ impl Meter {
         self.chain().last().unwrap_or(self)
     }
 
-    /// Adds an amount to this meter and to all outer meters. If this would exceed a limit, adds
-    /// nothing, marks the limit as reached, and returns the meter that has this limit as the error.
+    /// Adds `amount` to this meter and to all outer meters. If this would exceed a limit, adds
+    /// nothing, and returns the meter with this limit as the error.
     pub(super) fn count(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         // Most calls belong to a run without limits of its own, and need no lock.
         if self.outer.is_none() {
@@ -154,7 +152,6 @@ impl Meter {
         }
     }
 
-    /// Implements [`count`](Self::count) for a meter that has an outer meter.
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
         let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,8 +197,8 @@ impl Meter {
         }
     }
 
-    /// Returns the limit of this meter that has ended the run. Returns `None` if no limit was
-    /// reached, or if exceeding a limit only fails single tool calls.
+    /// Returns the limit of this meter that ended the run. Returns `None` if no limit was reached,
+    /// or if limits only fail single tool calls.
     pub(super) fn reached(&self) -> Option<Reached> {
         let run = self.run.as_ref()?;
         let is_over = |(_, account): &&(u64, Arc<Account>)| account.is_over();
@@ -215,8 +212,8 @@ impl Meter {
         Some(Reached { setting, limit, of: run.name.clone() })
     }
 
-    /// Returns a limit of this meter that allows no further tool call. Returns `None` if every
-    /// limit allows another call.
+    /// Returns a limit of this meter that is used up, so that the next tool call would exceed it.
+    /// Returns `None` if another call is allowed.
     pub(super) fn used_up(&self) -> Option<Setting> {
         let is_used_up = |counter: &Counter| {
             let (used, max) = self.counter(*counter);

@@ -1,8 +1,9 @@
 //! The engine, which runs plans.
 //!
-//! A [`Plan`](plan::Plan) is a validated set of steps with their dependencies. A run of a plan
-//! starts from a [`RunState`](state::RunState), and ends when all steps are finished. If the run
-//! resumes after a suspension, some steps are already finished in this state. The engine does not
+//! A [`Plan`](plan::Plan) is the validated definition of a composite: its steps and their
+//! dependencies. A run executes a plan: it starts from a [`RunState`](state::RunState), and ends
+//! when all steps have finished. A run that waits for the user's answers is suspended. When it
+//! resumes, it starts from a state in which some steps have already finished. The engine does not
 //! depend on Tower, services or files: it calls tools only through a [`Caller`](caller::Caller).
 //!
 //! Suggested reading order:

@@ -1,4 +1,4 @@
-//! Reports the events of a run to observers, and records the run in spans and metrics.
+//! Reports the events of a run to observers, and records tracing spans and metrics of the run.
 
 use std::{
     fmt, mem,
@@ -25,70 +25,68 @@ use crate::{
     spans::{self, End},
 };
 
-/// Observes a run: sends the run's events to the observers, and records its tracing spans and
-/// metrics.
+/// Observes a run of a composite: reports its events to observers, and records its tracing spans
+/// and metrics.
 ///
-/// If an `Observation` is dropped before the run has ended, it reports the run as dropped.
+/// If it is dropped while the run is running, it reports that the run was dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
     phase: Phase,
-    /// If `true`, the run is about to end, and no further step starts. Steps that have not started
-    /// are reported as skipped for this reason.
+    /// If `true`, the run is ending and starts no further steps. Such steps are reported as skipped
+    /// with the reason `ended`.
     is_ending: bool,
     /// If `true`, the tracing spans contain the results of tools.
     traces_contents: bool,
 }
 
-/// The observers of a run, and the data about the run that its events and metrics contain.
+/// The observers of a run, and the data for their events and for metrics.
 struct ObservedRun {
     observers: Observers,
     run: RunId,
     handle: RunHandle,
-    /// The name of the composite.
     name: Arc<str>,
-    /// The branch of the outer run that called this run. `None` if the run is not nested, or if its
+    /// The step of the outer run that called this run. `None` if the run is not nested, or if its
     /// outer run is not observed.
     place: Option<Arc<BranchPlace>>,
-    /// The view through which the client called the composite, such as `/team-a`. `None` if the
-    /// client used no view.
+    /// The view that the client used, such as `/team-a`: a path of the server with composites and
+    /// layers of its own. `None` if the client used no view.
     view: Option<Arc<str>>,
     begun: Instant,
     span: Span,
-    /// If `true`, the metrics of the run are recorded.
     metrics: bool,
-    /// The steps and loop elements that have started but not ended.
+    /// The running steps and loop elements.
     open: Vec<Open>,
 }
 
-/// The observation of a suspended run whose state is in the memory of this process. The run waits
-/// until the user has answered its questions.
+/// The observation of a suspended run, which waits for the user's answers. Exists only while the
+/// state of the run is in the memory of this process.
 ///
-/// Clones share the same suspended run. When the last clone is dropped, the run is reported to
-/// observers as dropped, unless [`release`](Self::release) was called before.
+/// Clones refer to the same run. If the last clone is dropped before [`release`](Self::release),
+/// observers receive the event that the run was dropped.
 #[derive(Clone, Default)]
 pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
 
-/// A suspended run, and the time for which it ran before the suspension. `None` if the run was
-/// released.
+/// The run, and the time for which it ran before its suspension. `None` after the run was released.
 struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
 
-/// A step or loop element that has started but not ended.
+/// A running step or loop element.
 struct Open {
     place: BranchPlace,
-    /// The time at which the branch started, as a duration since the start of the run.
+    /// The start of the branch, as a duration since the start of the run.
     started: Duration,
-    /// The number of tool calls that the branch has made so far.
+    /// The number of tool calls of the branch so far.
     attempts: u32,
-    /// The pending call of the branch to a tool of a server. `None` if no such call is pending.
+    /// The running call of the branch to a tool of a server. `None` between calls, and while the
+    /// branch calls another composite.
     call: Option<OpenCall>,
-    /// A flag that the cache sets if it returned a cached result for the branch's last call to a
-    /// server. `None` before the first call.
+    /// The cache sets this flag to `true` when it answers the last call of the branch. `None`
+    /// before the first call.
     cached: Option<Arc<AtomicBool>>,
 }
 
-/// A pending call to a tool of a server. If this value is dropped before the call has ended, the
-/// call is reported as cancelled.
+/// A running call to a tool of a server. If it is dropped before the call ends, the call is
+/// reported as cancelled.
 struct OpenCall {
     tool: Arc<str>,
     begun: Instant,
@@ -98,8 +96,8 @@ struct OpenCall {
     has_ended: bool,
 }
 
-/// The place of a branch in a run: the step and, if the step is a loop, the index of the loop
-/// element.
+/// A step or loop element of a run. `id` is the name of the step. `element` is the index of the
+/// loop element, or `None` if the step is not a loop.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BranchPlace {
     run: RunId,
@@ -109,7 +107,7 @@ pub(crate) struct BranchPlace {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The run has not started yet, or it was suspended and has not been resumed.
+    /// The run has not started, or it was suspended and has not resumed.
     Before {
         was_put_away: bool,
     },
@@ -120,11 +118,11 @@ enum Phase {
 // === impl Observation ===
 
 impl<'p> Observation<'p> {
-    /// Creates the observation of a run. `known_by` is the run's ID in earlier events if the run
-    /// resumes, or otherwise `None`. `place` is the branch of the outer run that calls this run, or
-    /// `None` if the run is not nested.
+    /// Creates the observation of a run. If the run resumes, `known_by` is its ID in earlier
+    /// events. If the run is nested, `place` is the step of the outer run that calls it. Both are
+    /// otherwise `None`.
     ///
-    /// Returns `None` if the run has no observers and its metrics are not recorded.
+    /// Returns `None` if nothing observes the run: no observers, logs, spans or metrics.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,
@@ -160,26 +158,25 @@ impl<'p> Observation<'p> {
         Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
     }
 
-    /// Returns the ID by which observers know the run.
     pub(super) const fn id(&self) -> u64 {
         self.observed.run.0
     }
 
-    /// Records that the run has started before, so that [`begin`](Self::begin) reports it as
-    /// resumed.
+    /// Records that the run resumes after a suspension. [`begin`](Self::begin) then reports it as
+    /// resumed instead of started.
     pub(super) const fn resume(&mut self) {
         self.phase = Phase::Before { was_put_away: true };
     }
 
-    /// Adds a branch that started before the run was suspended and that still waits for the user's
-    /// answers. Called when the run resumes.
+    /// Adds a branch of a resuming run: a step or loop element that was waiting for the user's
+    /// answers when the run was suspended.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.resume();
         let (step, element) = self.element(id);
         self.push(self.place(step, element), started_ms, attempts);
     }
 
-    /// Adds a loop that started before the run was suspended. Called when the run resumes.
+    /// Adds a loop of a resuming run, which had started before the run was suspended.
     pub(super) fn resume_loop(&mut self, step: usize, started_ms: u64, attempts: u32) {
         self.push(self.place(step, None), started_ms, attempts);
     }
@@ -189,20 +186,19 @@ impl<'p> Observation<'p> {
         self.observed.open.push(Open { place, started, attempts, call: None, cached: None });
     }
 
-    /// Returns the tracing span of the run. The span is disabled if no `tracing` subscriber has
-    /// enabled it.
+    /// Returns the tracing span of the run. The span is disabled unless a `tracing` subscriber
+    /// enables it.
     pub(super) const fn span(&self) -> &Span {
         &self.observed.span
     }
 
-    /// Returns the handle with which observers can cancel the run. Returns `None` if there are no
+    /// Returns the handle with which observers can cancel the run. Returns `None` without
     /// observers.
     pub(super) fn handle(&self) -> Option<&RunHandle> {
         self.observed.observers.is_some().then_some(&self.observed.handle)
     }
 
-    /// Reports that the run has started or, after a suspension, resumed. Does nothing if this was
-    /// already reported.
+    /// Reports that the run has started or resumed. Does nothing if this was already reported.
     pub(super) fn begin(&mut self, arguments: Option<&JsonObject>) {
         let Phase::Before { was_put_away } = mem::replace(&mut self.phase, Phase::Running) else {
             return;
@@ -216,8 +212,8 @@ impl<'p> Observation<'p> {
         self.open(step, None);
     }
 
-    /// Reports that a branch starts an attempt to call its tool. Before the first attempt, also
-    /// reports the start of the branch. Returns the place of the branch.
+    /// Reports an attempt to call the tool of a branch, and the start of the branch before its
+    /// first attempt. Returns the place of the branch.
     pub(super) fn attempt(
         &mut self,
         id: BranchId,
@@ -236,8 +232,8 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Records that a branch calls a tool of a server. Not used for a nested run. Returns the
-    /// tracing span of the call.
+    /// Records a call to a tool of a server, and returns the tracing span of the call. Calls to
+    /// other composites are not recorded.
     pub(super) fn call(
         &mut self,
         place: &BranchPlace,
@@ -254,8 +250,8 @@ impl<'p> Observation<'p> {
         span
     }
 
-    /// Returns a new flag for the next call of a branch to a server. The cache sets the flag if it
-    /// returns a cached result for the call. Returns `None` in builds without the cache.
+    /// Returns a new flag for the next call of the branch to a server. The cache sets the flag to
+    /// `true` if it answers this call. Returns `None` if the crate is built without the cache.
     pub(super) fn cached(&mut self, place: &BranchPlace) -> Option<Arc<AtomicBool>> {
         if cfg!(not(feature = "cache")) {
             return None;
@@ -264,8 +260,8 @@ impl<'p> Observation<'p> {
         Some(open.cached.insert(Arc::default()).clone())
     }
 
-    /// Ends the tracing span of a branch's call to a server. Does nothing if no such call is
-    /// pending.
+    /// Records the outcome of a call to a server, and ends its tracing span. Does nothing if the
+    /// branch has no such call.
     pub(super) fn end_call(&mut self, id: BranchId, outcome: &Outcome) {
         let Some(call) = self.take_call(id) else { return };
         if self.traces_contents
@@ -276,7 +272,7 @@ impl<'p> Observation<'p> {
         call.end(&outcome.end());
     }
 
-    /// Reports that a branch waits until the user has answered questions of its step or tool.
+    /// Reports that a branch waits for the user's answers to questions.
     pub(super) fn wait(&mut self, id: BranchId) {
         if let Some(call) = self.take_call(id) {
             call.end(&End::SUSPENDED);
@@ -286,8 +282,8 @@ impl<'p> Observation<'p> {
         self.notify(What::BranchWaiting { branch: place.branch() });
     }
 
-    /// Reports that a step has ended or was skipped. `limit` is the limit that has ended the run,
-    /// if any.
+    /// Reports that a step has ended or was skipped. `limit` is the name of the limit that ended
+    /// the run, such as `max_calls`, or `None`.
     pub(super) fn end_step(&mut self, step: usize, outcome: &Outcome, limit: LimitName) {
         // Elements of the loop that are still running were aborted.
         let id = &self.plan.steps()[step].id;
@@ -298,33 +294,33 @@ impl<'p> Observation<'p> {
         self.end(step, None, outcome, limit);
     }
 
-    /// Reports that a loop element has ended. `limit` is the limit that has ended the run, if any.
+    /// Reports that a loop element has ended. `limit` is the name of the limit that ended the run,
+    /// such as `max_calls`, or `None`.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: LimitName) {
         self.end(id.step, Some(id.element), outcome, limit);
     }
 
-    /// Reports that a loop element was skipped. `limit` is the limit that has ended the run, if
-    /// any.
+    /// Reports that a loop element was skipped. `limit` is the name of the limit that ended the
+    /// run, such as `max_calls`, or `None`.
     pub(super) fn skip_element(&self, id: BranchId, limit: LimitName) {
         let place = self.place(id.step, Some(id.element));
         let reason = self.reason(limit);
         self.notify(What::BranchSkipped { branch: place.branch(), reason });
     }
 
-    /// Records that the run is about to end. From then on, steps that have not started are reported
-    /// as skipped because the run ended.
+    /// Records that the run is ending. Skipped steps are then reported with the reason `ended`.
     pub(super) const fn end_run(&mut self) {
         self.is_ending = true;
     }
 
-    /// Records that the run continues with its finally steps after the other steps have ended.
+    /// Records that the finally steps of the run start, after all other steps have ended.
     pub(super) const fn continue_run(&mut self) {
         self.is_ending = false;
     }
 
     /// Reports that the run is suspended until the user has answered its questions. Returns the ID
-    /// by which observers know the run, and a guard that is stored in the state of the run. If the
-    /// run never resumes, dropping the guard reports the run as dropped.
+    /// of the run in events, and the observation to store in the state of the run. If the run never
+    /// resumes, dropping the observation reports that the run was dropped.
     pub(super) fn put_away(&mut self) -> (u64, Suspended) {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
@@ -349,8 +345,8 @@ impl<'p> Observation<'p> {
         (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
     }
 
-    /// Reports that the run has ended and has returned `result`. `limit` is the limit that has
-    /// ended the run, if any.
+    /// Reports that the run has ended with `result`. `limit` is the name of the limit that ended
+    /// the run, such as `max_calls`, or `None`.
     pub(crate) fn finish(&mut self, result: &CallToolResult, limit: LimitName) {
         if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
@@ -393,8 +389,7 @@ impl<'p> Observation<'p> {
         });
     }
 
-    /// Reports that a step or loop element has started, unless this was already reported. Returns
-    /// its place.
+    /// Reports that a step or loop element has started, unless this was already reported.
     fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
         let place = self.place(step, element);
         if !self.observed.open.iter().any(|open| open.place == place) {
@@ -407,8 +402,9 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Returns the reason for which a step or loop element is skipped, as events contain it: the
-    /// name of the limit that has ended the run, `ended` or `condition`.
+    /// Returns the reason why a step or loop element is skipped: the limit that ended the run, such
+    /// as `max_calls`, `ended` if the run has ended otherwise, or `condition` if a condition is
+    /// false.
     const fn reason(&self, limit: LimitName) -> &'static str {
         match limit {
             // After a limit was reached, conditions are not evaluated, so the limit is the only
@@ -419,8 +415,6 @@ impl<'p> Observation<'p> {
         }
     }
 
-    /// Splits the ID of a branch into its step and the index of its loop element. The index is
-    /// `None` if the step is not a loop.
     fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
         (step, self.plan.steps()[step].is_loop().then_some(element))
     }
@@ -451,7 +445,7 @@ impl Drop for Observation<'_> {
 // === impl ObservedRun ===
 
 impl ObservedRun {
-    /// Reports all pending branches as cancelled, and then the run as dropped.
+    /// Reports all running branches as cancelled, and the run as dropped.
     fn end_all(&mut self) {
         // In reverse order of their start, so that loop elements end before their loops.
         for open in mem::take(&mut self.open).iter().rev() {
@@ -518,8 +512,8 @@ impl Drop for OpenCall {
 // === impl Suspended ===
 
 impl Suspended {
-    /// Drops the observation without reporting the run as dropped. Called when the run has resumed,
-    /// or when its state was moved to a store.
+    /// Removes the observation, so that dropping it no longer reports the run as dropped. Called
+    /// when the run resumes, or when a store takes over its state.
     pub(super) fn release(&mut self) {
         if let Some(run) = self.0.take() {
             run.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -541,7 +535,7 @@ impl Drop for SuspendedRun {
     }
 }
 
-/// Two values are equal if they share the same suspended run, or if both contain no run.
+/// Two observations are equal if they are clones of each other, or if both are empty.
 impl PartialEq for Suspended {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)

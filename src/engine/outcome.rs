@@ -9,35 +9,32 @@ use serde_json::{Map, Value};
 use super::{record::Record, serde_defaults::is_false};
 use crate::{message::ToolResult, spans::End};
 
-/// The outcome of a step: its status, its data, its error and its timing.
+/// The outcome of a step: its status, data, error and timing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// The tool result of the step. It is stored only as long as it may become the answer of the
-    /// run, and is otherwise `None`. If the answer consists of the outcomes of all steps
-    /// ([`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes)), every result is stored,
-    /// including error results (`isError`).
+    /// The tool result of the step. Stored only while it can become the result of the run, and
+    /// otherwise `None`. With [`RunOutput::Outcomes`](super::plan::RunOutput::Outcomes), all
+    /// results are stored, including error results (`isError`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) result: Option<ToolResult>,
-    /// The data of the step that expressions can read, such as its output. Each field is dropped
-    /// when no later expression can read it. `None` if no data is stored.
+    /// The data of the step that expressions can read, such as its output. Data that no later
+    /// expression reads is dropped. `None` if no data is stored.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) record: Option<Box<Record>>,
-    /// The error of the step. `None` if the step has no error. Boxed because a run stores an
-    /// outcome for each step, and most steps have no error.
+    /// Boxed because most steps have no error.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) error: Option<Box<StepError>>,
-    /// The index of the tool call that a switch has chosen, in the plan's list of call sites.
-    /// `None` if the step is not a switch or chose no call.
+    /// The index of the call that a switch made, in the list of all call sites of the plan. `None`
+    /// for other steps, and if no case of the switch matched.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) site: Option<usize>,
-    /// The number of attempts of the step: its tool calls, including retries, or the number of
-    /// times its question was asked. Zero if the step was skipped.
+    /// The number of tool calls of the step, including retries. For a question, how often it was
+    /// asked. Zero if the step was skipped.
     pub(crate) attempts: u32,
-    /// The time at which the step started, in milliseconds after the start of the run. Zero if the
-    /// step never started.
+    /// Milliseconds between the start of the run and the start of the step. Zero if the step was
+    /// skipped.
     pub(crate) started_ms: u64,
-    /// The duration of the step in milliseconds.
     pub(crate) duration_ms: u64,
 }
 
@@ -45,16 +42,14 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Status {
-    /// The step succeeded.
     Completed,
-    /// The step failed.
     Failed,
-    /// The step did not end in time, for example because its tool did not reply.
+    /// The step took too long, for example because its tool did not reply.
     TimedOut,
-    /// The step never started: its condition was false, its switch chose no case, or the run had
+    /// The step never started, for example because its condition was false or because the run had
     /// already ended.
     Skipped,
-    /// The step was stopped before it ended, for example because the run failed at another step.
+    /// The run stopped the step while it was running, for example because another step failed.
     Cancelled,
 }
 
@@ -62,17 +57,17 @@ pub(crate) enum Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StepError {
     pub(crate) kind: ErrorKind,
-    /// The error message. It may be shown to clients.
+    /// The error message, which clients may see.
     pub(crate) message: String,
-    /// The error code, if the tool replied with a JSON-RPC error. Otherwise `None`.
+    /// The code of a JSON-RPC error, such as -32602. `None` for all other errors.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) code: Option<i32>,
-    /// Further data about the error: the `data` member of a JSON-RPC error, or details from the
-    /// error result of a tool. `None` if no such data is stored.
+    /// Structured data about the error: the `data` member of a JSON-RPC error, or data from the
+    /// error result of a tool. `None` if there is no such data.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) data: Option<Value>,
-    /// If `true`, the step was rejected by a limit that ended the run. The run then returns a
-    /// partial result, and this error does not fail the run.
+    /// If `true`, a limit of the run, such as `max_calls`, has rejected the step and ended the run.
+    /// The run then returns a partial result instead of failing with this error.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) ends_run: bool,
 }
@@ -83,7 +78,6 @@ pub(crate) struct StepError {
 pub(crate) enum ErrorKind {
     /// The tool returned an error result (`isError`).
     Tool,
-    /// The tool replied with a JSON-RPC error.
     Protocol,
     /// The service that provides the tool failed, for example because it is overloaded.
     Service,
@@ -91,23 +85,22 @@ pub(crate) enum ErrorKind {
     Panic,
     /// The tool or the user did not reply in time.
     Timeout,
-    /// A limit was reached, for example the maximum number of tool calls.
+    /// A limit, such as the maximum number of tool calls.
     Limit,
-    /// An expression in the definition cannot be evaluated, for example because it refers to a
+    /// An expression in the definition of the composite failed, for example because it reads a
     /// value that does not exist.
     Definition,
-    /// The user declined.
+    /// The user declined the step's question.
     Declined,
-    /// The user dismissed the question of the step, or the user could not be asked.
+    /// The user dismissed the step's question, or could not be asked.
     Dismissed,
-    /// The process that ran the step stopped, so that the outcome of the step is unknown.
+    /// The process that ran the step stopped. It is unknown whether the tool was called.
     Lost,
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns the status and the error of the step for spans and metrics.
     pub(crate) fn end(&self) -> End {
         let error = self.error.as_ref().filter(|_| self.status != Status::Cancelled);
         let code = error.and_then(|error| error.code);
@@ -123,12 +116,11 @@ impl Outcome {
         matches!(self.status, Status::Completed)
     }
 
-    /// Returns `true` if the step has failed or timed out.
+    /// Returns `true` if the step failed or timed out. Skipped and cancelled steps return `false`.
     pub(crate) const fn has_failed(&self) -> bool {
         matches!(self.status, Status::Failed | Status::TimedOut)
     }
 
-    /// Creates the outcome of a step that never started.
     pub(super) const fn skipped() -> Self {
         Self {
             status: Status::Skipped,
@@ -142,7 +134,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if the step was rejected by a limit that has ended the run.
+    /// Returns `true` if a limit of the run has rejected the step and ended the run.
     pub(crate) fn is_refused(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.ends_run)
     }
@@ -179,14 +171,12 @@ impl StepError {
         }
     }
 
-    /// Creates an error of the kind [`ErrorKind::Definition`], for an expression that cannot be
-    /// evaluated.
     pub(super) fn definition(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Definition, message)
     }
 
-    /// Adds `place` to the beginning of the error message. `place` is the part of the definition
-    /// that caused the error, such as `condition`.
+    /// Prepends `place`, the part of the definition that caused the error, to the message. For
+    /// example, `condition: the message`.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
@@ -198,8 +188,8 @@ impl StepError {
         }
     }
 
-    /// Returns a copy of the error without its `data` if the tool returned an error result. Returns
-    /// all other errors unchanged.
+    /// Returns the error without the `data` of an error result (`isError`) of a tool. Returns all
+    /// other errors unchanged.
     pub(crate) fn without_details(&self) -> Cow<'_, Self> {
         match self.kind {
             ErrorKind::Tool if self.data.is_some() => {
@@ -210,7 +200,8 @@ impl StepError {
         }
     }
 
-    /// Converts the error to the JSON object that expressions can read and that reports contain.
+    /// Converts the error to a JSON object with the members `kind`, `message` and, if present,
+    /// `code` and `data`. Expressions read this object, and reports contain it.
     pub(crate) fn to_value(&self) -> Value {
         let mut value = Map::with_capacity(2);
         value.insert("kind".to_owned(), self.kind.name().into());

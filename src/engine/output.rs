@@ -1,4 +1,4 @@
-//! The output block of a plan, which defines the answer of a run as a JSON object.
+//! The output block of a composite, which builds the result of a run as a JSON object.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use crate::{
     schema::json_type::JsonType,
 };
 
-/// The `output` block of a composite. At the end of a run, it is evaluated with the input and the
-/// data of the steps. The resulting JSON object becomes the answer of the run.
+/// The `output` block of a composite. Its properties are evaluated at the end of a run. They form
+/// the JSON object that the run returns.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) properties: Vec<(String, Property)>,
-    /// The names of the properties that the answer must contain with a value other than null.
+    /// The names of properties that must have a value other than null.
     pub(crate) required: Vec<String>,
-    /// References to the content blocks of steps. These blocks are appended to the content of the
-    /// run's result.
+    /// References to content blocks of steps, such as images. They are appended to the content of
+    /// the result.
     pub(crate) content: Vec<Expression>,
 }
 
@@ -26,12 +26,11 @@ pub(crate) struct Output {
 pub(crate) struct Property {
     pub(crate) kind: JsonType,
     pub(crate) source: Source,
-    /// The value of the property if its source yields no value, or a value of the wrong type.
-    /// `None` if the property has no default.
+    /// The value to use if `source` has no value or a value of the wrong type. Without a default, a
+    /// wrong type is an error.
     pub(crate) default: Option<Value>,
 }
 
-/// The source of a property's value.
 #[derive(Debug)]
 pub(crate) enum Source {
     Value(Expression),
@@ -49,13 +48,13 @@ struct PropertyPath<'o> {
 // === impl Output ===
 
 impl Output {
-    /// Evaluates all properties, and returns the resulting JSON object.
+    /// Evaluates all properties to a JSON object.
     ///
     /// # Errors
     ///
-    /// Returns an error if a value without a default cannot be evaluated or has the wrong type, or
-    /// if a required property is null or missing. The error message names the property and may be
-    /// shown to clients.
+    /// Returns an error if a property without a default cannot be evaluated or has the wrong type,
+    /// or if a required property is null or missing. The message names the property, and clients
+    /// may see it.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Value, String> {
         let output = PropertyPath { within: None, name: "output" };
         let object = object(&self.properties, data, &output)?;
@@ -71,8 +70,8 @@ impl Output {
         Ok(Value::Object(object))
     }
 
-    /// Returns the content blocks of steps that are appended to the content of the run's result. A
-    /// step without content blocks contributes none.
+    /// Returns the content blocks of steps, such as images, that are appended to the content of the
+    /// result.
     pub(crate) fn blocks(&self, data: &dyn Data) -> Vec<Value> {
         let of_step = |expression: &Expression| match expression.evaluate_in(data) {
             Ok(Some(Value::Array(blocks))) => blocks,
@@ -83,8 +82,7 @@ impl Output {
 
     /// Returns all references in the output block, each with its path within the block.
     ///
-    /// A reference in a property with a default value is marked as optional, because the property
-    /// has a value without it.
+    /// References in a property with a default value are optional, because they may have no value.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut all = uses(&self.properties);
         for (index, expression) in self.content.iter().enumerate() {
@@ -130,9 +128,9 @@ fn uses(properties: &[(String, Property)]) -> Vec<Use<'_>> {
 // === impl Property ===
 
 impl Property {
-    /// Evaluates the property. Returns the default if the value is null or missing, has the wrong
-    /// type or cannot be evaluated. Without a default, returns `None` for null and for an optional
-    /// reference without a value, and an error in the other cases.
+    /// Evaluates the property. If its value is missing, null or invalid, returns the default.
+    /// Without a default, returns `None` for a missing or null value, and an error for an invalid
+    /// value.
     fn evaluate(&self, data: &dyn Data, place: &PropertyPath<'_>) -> Result<Option<Value>, String> {
         let (error, default) = match (self.value(data, place), &self.default) {
             (Ok(value @ Some(_)), _) => return Ok(value),
@@ -145,9 +143,9 @@ impl Property {
         Ok(Some(default.clone()))
     }
 
-    /// Returns the reason why a required property has no value, for the error message: a referenced
-    /// step did not complete, the value is null, or its evaluation failed. Returns `None` if none
-    /// of these is the case.
+    /// Returns the reason why a required property has no value, for the error message. Examples are
+    /// a failed step to which the property refers, and a null value. Returns `None` if no reason is
+    /// found.
     fn why_empty(&self, data: &dyn Data) -> Option<String> {
         let Source::Value(expression) = &self.source else { return None };
         let uses = expression.uses();
@@ -188,8 +186,7 @@ impl Property {
     }
 }
 
-/// Returns words for a value that does not have the declared type, such as its actual type. They
-/// become part of an error message.
+/// Returns the description of a value of the wrong type for an error message, such as `a string`.
 fn found(value: &Value, declared: JsonType) -> &'static str {
     match (declared, value) {
         (JsonType::Object | JsonType::Array, Value::String(text)) if json::is_too_large(text) => {
@@ -210,8 +207,8 @@ impl fmt::Display for PropertyPath<'_> {
     }
 }
 
-/// Prepends `place` to the path of each reference in `uses`. `place` is the path from the whole
-/// definition to the part that contains the references.
+/// Prepends `place` to the path of each reference. `place` is the path of the part that contains
+/// the references, such as `arguments`.
 pub(super) fn placed<'e, P: Into<PathSegment>>(
     place: impl IntoIterator<Item = P>,
     uses: Vec<Use<'e>>,

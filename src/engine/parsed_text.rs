@@ -1,4 +1,4 @@
-//! The outputs of steps that are parsed from the texts of tool results.
+//! Parses the texts of tool results to JSON values, which become the outputs of steps.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,23 @@ use super::{
 };
 use crate::expr;
 
-/// An upper bound of the memory of a parsed JSON object without its members, in bytes. Includes the
-/// table with room for 11 members that is allocated with the first member.
+/// The maximum memory of a JSON object without its members, in bytes. Includes the table for up to
+/// 11 members, which is allocated with the first one.
 const OBJECT_BYTES: usize = 640;
-/// An upper bound of the memory that each member adds to a parsed JSON object, in bytes. Excludes
-/// the contents of the key and of the value.
+/// The maximum memory that each member adds to a JSON object, in bytes, not counting the contents
+/// of the key and the value.
 const MEMBER_BYTES: usize = 128;
-/// An upper bound of the memory that each element adds to a parsed JSON array, in bytes.
+/// The maximum memory that each element adds to a JSON array, in bytes.
 const ELEMENT_BYTES: usize = 64;
 
 // === impl Outcome ===
 
 impl Outcome {
     /// Parses the text of a successful tool result. The parsed value becomes the output of the
-    /// step. Does nothing if the result has structured content, or content blocks that are not
-    /// text.
+    /// step. Does nothing if the result has structured content or blocks other than text.
     ///
-    /// The step fails if the text does not have the expected format, or if the parsed value would
-    /// exceed a memory limit.
+    /// The step fails if the text cannot be parsed, or if the parsed value would exceed a memory
+    /// limit.
     pub(super) fn parse(&mut self, format: Parse, scope: &Scope) {
         let Some(result) = self.result.as_ref().filter(|_| self.is_success()) else { return };
         let blocks = &result.content;
@@ -55,8 +54,8 @@ impl Outcome {
     }
 }
 
-/// Parses the text blocks of a result as JSON. If all blocks together are one JSON text, returns
-/// its value. Otherwise, parses each block separately, and returns an array of the values.
+/// Parses the text blocks of a result as JSON. If their concatenation is one JSON text, returns its
+/// value. Otherwise, parses each block separately and returns an array of the values.
 fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
     let text = output_text(result).unwrap_or_default();
     let count = output_texts(result).count();
@@ -78,8 +77,8 @@ fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
     values.collect()
 }
 
-/// Parses a text as comma-separated values (RFC 4180). The first record contains the names of the
-/// columns. Each further record becomes a JSON object whose values are strings.
+/// Parses comma-separated values (RFC 4180). The first line contains the names of the columns. Each
+/// further line becomes a JSON object with strings as values.
 fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
     let invalid =
         |why: String| failed(format!("the text of the result is not CSV{REQUIRED}: {why}"));
@@ -112,7 +111,6 @@ fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
     Ok(Value::Array(rows))
 }
 
-/// The part of an error message that explains why a text must have a format.
 const REQUIRED: &str = ", as its `parse` requires";
 
 fn failed(message: String) -> StepError {

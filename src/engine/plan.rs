@@ -1,4 +1,4 @@
-//! The plan of a run: its steps and their dependencies.
+//! Plans, the validated definitions of composites: steps and their dependencies.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,137 +20,132 @@ use crate::{
 /// The maximum number of steps in a plan.
 pub(crate) const MAX_PLAN_STEPS: usize = 100;
 
-/// The plan of a run: a validated set of steps with their dependencies.
-///
-/// A plan is validated when it is created.
+/// The validated definition of a composite: its steps and their dependencies.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The name of the plan. Expressions can read it as `workflow.name`.
+    /// The name of the composite. Expressions read it as `workflow.name`.
     pub(crate) name: Arc<str>,
     steps: Vec<Step>,
-    /// The concurrency limit: the maximum number of steps that run at the same time.
+    /// The maximum number of steps that run at the same time.
     pub(crate) concurrency: usize,
-    /// Determines whether the run can end before all of its steps have ended.
+    /// Determines whether a run ends after the first step that succeeds.
     pub(crate) stop: Stop,
     pub(crate) answer: RunOutput,
-    /// The names of the steps, as progress notifications show them.
+    /// The names of the steps in progress notifications.
     pub(super) labels: Arc<Labels>,
-    /// The dependencies of each step. The order is that of `steps`.
+    /// The dependencies of each step, in the order of `steps`.
     links: Vec<Links>,
-    /// The steps that ask the user.
+    /// The steps that ask the user questions.
     pub(crate) questions: StepSet,
-    /// The stops: steps that end the run early as soon as they start.
+    /// The steps that end the run early when they start.
     stops: StepSet,
-    /// The steps that run before the outcome of the run is decided: all but the finally steps.
+    /// All steps except the finally steps, which run after the outcome of the run is decided.
     pub(super) ordinary: StepSet,
-    /// The time that the finally steps have. `None` if there are none.
+    /// The time limit for all finally steps together. `None` if the plan has no finally steps.
     grace: Option<Duration>,
-    /// The finally steps that also run after the call of the run was cancelled.
+    /// The finally steps that also run after the client has cancelled the call.
     pub(super) on_cancel: StepSet,
-    /// The steps that call no tool. They do not count toward the concurrency limit of the plan.
+    /// The steps that never call a tool. They do not count toward `concurrency`.
     pub(super) without_calls: StepSet,
-    /// The steps that make at most one tool call at the same time, without retries, and whose
-    /// failure does not affect other running steps.
+    /// The steps that make at most one tool call at a time, without retries, and whose failure
+    /// stops no other running step.
     single_calls: StepSet,
-    /// Whether any step has a retry policy.
     pub(super) has_retries: bool,
-    /// The steps that read the input of the run.
+    /// The steps that pass the input of the run to a tool or read it in expressions.
     pub(super) input_readers: StepSet,
     pub(super) answer_reads_input: bool,
-    /// Whether at least one expression of the plan reads the ID of the run.
+    /// If `true`, an expression reads the ID of the run.
     pub(super) reads_id: bool,
-    /// Whether at least one expression of the plan reads the name of the run.
+    /// If `true`, an expression reads the name of the run.
     pub(super) reads_name: bool,
-    /// Whether at least one expression of the plan reads the start time of the run.
+    /// If `true`, an expression reads the start time of the run.
     pub(super) reads_started_at: bool,
 }
 
 /// A step of a plan.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// The name of the step, which is unique within the plan.
     pub(crate) id: Arc<str>,
     pub(crate) action: Action,
-    /// The steps that must finish before this step starts, as declared in its definition. Steps
-    /// that the expressions of this step refer to may be missing.
+    /// The steps in `depends_on` of the definition, which must finish before this step starts.
+    /// Excludes dependencies that follow only from expressions.
     pub(crate) depends_on: StepSet,
-    /// The condition under which the step runs. `None` if the step always runs.
+    /// The step is skipped if this condition is false. `None` if the step always runs.
     pub(crate) condition: Option<Condition>,
-    /// The timeout of each attempt.
+    /// The timeout of each attempt to call the tool.
     pub(crate) timeout: Duration,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_failure: OnFailure,
-    /// The settings of a step that runs after the outcome of the run is decided. `None` for all
-    /// other steps.
+    /// The settings of a finally step, which runs after the outcome of the run is decided. `None`
+    /// for all other steps.
     pub(crate) finally: Option<Finally>,
-    /// Whether the tool is called again if the process stopped while the step ran.
+    /// If `true`, the tool is called again after the process stopped during the call.
     pub(crate) retry_lost: bool,
-    /// The default output of the step, used if the step is skipped or fails.
+    /// The output of the step if it is skipped or fails. `None` if it has no output then.
     pub(crate) default_results: Option<Value>,
 }
 
 /// The retry policy of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Retry {
-    /// The maximum number of retries.
     pub(crate) count: u32,
-    /// The upper bound of the random delay before the first retry. The bound doubles with each
-    /// retry, up to `max_delay`.
+    /// The maximum delay before the first retry. The actual delay is random. The maximum doubles
+    /// with each further retry, up to `max_delay`.
     pub(crate) delay: Duration,
-    /// The maximum upper bound of the retry delay.
+    /// The limit up to which the maximum delay doubles.
     pub(crate) max_delay: Duration,
 }
 
-/// Determines what happens to the run if a step fails after all of its retries.
+/// The effect on the run if a step fails after all of its retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Continue,
     Abort,
 }
 
-/// Determines whether a run can end before all of its steps have ended.
+/// Determines whether a run ends after the first step that succeeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The run ends when all of its steps have ended, unless a failed step aborts it earlier.
+    /// The run ends when all steps have ended, or when a failed step aborts it.
     #[default]
     Never,
     /// The run ends after the first step that succeeds.
     FirstSuccess,
 }
 
-/// The way in which a run builds its answer.
+/// Determines what a run returns.
 #[derive(Debug, Default)]
 pub(crate) enum RunOutput {
-    /// The outcomes of all steps.
+    /// The outcomes of all steps. Used for composites that call several targets in parallel.
     #[default]
     Outcomes,
-    /// The result of the last completed step, in the order of the plan.
+    /// The result of the last completed step, in the order of the definition.
     Last,
-    /// A JSON object that the output block of the plan builds at the end of the run.
+    /// A JSON object that the `output` block of the definition builds.
     Output(Output),
 }
 
-/// The dependencies of a step on other steps and vice versa, derived from its definition and from
-/// the references in expressions. The *record* of a step is its data that expressions can read.
+/// The dependencies between a step and other steps. They follow from its definition and from
+/// references in expressions. The *record* of a step is the data that expressions can read, such as
+/// its output.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
-    /// All steps that must finish before this step starts.
+    /// The steps that must finish before this step starts.
     pub(super) needs: StepSet,
     /// The steps that read the record of this step.
     pub(super) readers: StepSet,
     /// The steps whose records this step reads.
     pub(super) reads: StepSet,
-    /// Whether the answer of the run reads the record of this step. If so, the record is kept until
-    /// the run ends.
+    /// If `true`, the result of the run is built from the record of this step. The record is then
+    /// kept until the run ends.
     pub(super) answers: bool,
-    /// The fields of this step's record that at least one expression reads.
+    /// The fields of the record that expressions read, such as `output`.
     pub(super) fields: Fields,
-    /// Whether the result of this step may become the answer of the run.
+    /// If `true`, the result of this step may become the result of the run.
     pub(super) may_be_last: bool,
 }
 
-/// The fields of a step's record that at least one expression reads. The other fields are not
-/// stored.
+/// The fields of a step that expressions read, such as its output. Other fields are not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) output: bool,
@@ -160,19 +155,19 @@ pub(super) struct Fields {
     pub(super) error: bool,
 }
 
-/// A cycle of steps that wait for each other. Contains the indexes of these steps; the last index
-/// repeats the first.
+/// A cycle of steps that wait for each other: the indexes of the steps. The last index equals the
+/// first, as in `[1, 4, 1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<usize>);
 
 // === impl Plan ===
 
 impl Plan {
-    /// Creates a plan from its steps. Steps refer to each other by their index in `steps`.
+    /// Creates a plan. Steps refer to each other by their index in `steps`.
     ///
     /// # Errors
     ///
-    /// Returns an error if some steps wait for each other. The error contains one such cycle.
+    /// Returns one of the cycles if steps wait for each other.
     pub(crate) fn new(
         name: Arc<str>,
         steps: Vec<Step>,
@@ -235,8 +230,8 @@ impl Plan {
         }
     }
 
-    /// Adds a step to the plan's sets of steps, such as the set of questions. Also links the step
-    /// with the steps whose data it reads.
+    /// Adds a step to the sets of the plan, such as `questions`. Links the step with the steps
+    /// whose data its expressions read.
     fn index(&mut self, at: usize, step: &Step) {
         self.links[at].needs = step.depends_on;
         match step.finally {
@@ -271,7 +266,7 @@ impl Plan {
     }
 
     /// Records that an expression of the step `reader` refers to `root`. If `reader` is `None`, the
-    /// expression belongs to the answer of the plan.
+    /// expression belongs to the `output` block.
     fn link(&mut self, reader: Option<usize>, root: Root) {
         match (root, reader) {
             (Root::Step { step, field }, reader) => {
@@ -294,9 +289,9 @@ impl Plan {
         }
     }
 
-    /// Prepares the plan for a limit that can end the run after any step. The result of each step
-    /// can then become the answer of the run, so that it is stored while the step is the last
-    /// completed step.
+    /// Records that a limit, such as `max_calls`, can end a run after any step. If the plan returns
+    /// the result of the last completed step, the results of all steps except finally steps can
+    /// then become the result of a run.
     pub(crate) fn may_end_anywhere(&mut self) {
         let may_be_last = matches!(self.answer, RunOutput::Last);
         for step in self.ordinary {
@@ -312,25 +307,25 @@ impl Plan {
         &self.links[step]
     }
 
-    /// Returns the steps that must finish before the step starts.
+    /// Returns the steps that must finish before this step starts.
     pub(crate) fn needs(&self, step: usize) -> StepSet {
         self.links[step].needs
     }
 
-    /// Returns `true` if the answer of the run reads the data of this step.
+    /// Returns `true` if the result of the run is built from data of this step.
     pub(crate) fn answer_reads(&self, step: usize) -> bool {
         self.links[step].answers
     }
 
-    /// Returns `true` if the end of each tool call of the step affects no other call: the call is
-    /// not retried, and its end stops no other running step. The step or its loop element can then
-    /// end immediately if the first poll of its call returns `Ready`.
+    /// Returns `true` if the end of a tool call of this step affects no other call: the call is not
+    /// retried, and no other step is stopped. If the first poll of such a call returns `Ready`, its
+    /// step or loop element can end immediately.
     pub(super) fn is_direct(&self, step: usize) -> bool {
         self.single_calls.contains(step) && (self.concurrency <= 1 || self.stop == Stop::Never)
     }
 
-    /// Returns `true` if a step other than the last can end the run early: a [stop](Action::Stop),
-    /// or a question that the user may refuse.
+    /// Returns `true` if a step before the last one can end the run early. It is a
+    /// [stop](Action::Stop), or a question that skips the remaining steps if the user refuses it.
     pub(crate) fn may_end_early(&self) -> bool {
         let last = { self.ordinary }.last();
         let mut before = { self.ordinary }.filter(|&step| Some(step) != last);
@@ -345,18 +340,19 @@ impl Plan {
         self.stops.contains(step)
     }
 
-    /// Returns `true` if the step runs after the outcome of the run is decided.
+    /// Returns `true` if the step is a finally step, which runs after the outcome of the run is
+    /// decided.
     pub(crate) fn is_final(&self, step: usize) -> bool {
         !self.ordinary.contains(step)
     }
 
-    /// Returns the time that the finally steps of the run have. Returns `None` if there are none.
+    /// Returns the time limit for all finally steps together. Returns `None` if there are no
+    /// finally steps.
     pub(crate) const fn grace(&self) -> Option<Duration> {
         self.grace
     }
 
-    /// Returns `true` if at least one finally step also runs after the call of the run was
-    /// cancelled.
+    /// Returns `true` if a finally step also runs after the client has cancelled the call.
     pub(crate) const fn runs_on_cancel(&self) -> bool {
         !self.on_cancel.is_empty()
     }
@@ -366,27 +362,27 @@ impl Plan {
         !self.stops.is_empty()
     }
 
-    /// Returns `true` if every [stop](Action::Stop) waits for this step, so that no stop can end
-    /// the run before the step has finished.
+    /// Returns `true` if no stop can end the run before this step has finished, because every
+    /// [stop](Action::Stop) waits for it.
     pub(crate) fn precedes_stops(&self, step: usize) -> bool {
         self.stops.is_empty() || self.stops.is_subset(self.with_dependents(step))
     }
 
-    /// Returns the questions that the user must answer for a run to succeed. A condition may still
-    /// skip them.
+    /// Returns the questions without whose answers a run cannot succeed. A run may still skip one
+    /// because of its condition.
     pub(crate) fn certain_questions(&self) -> StepSet {
         let is_certain = |&step: &usize| !self.steps[step].may_fail() && self.precedes_stops(step);
         self.questions.filter(is_certain).collect()
     }
 
-    /// Returns `true` if the plan contains a loop that can process several elements in parallel.
+    /// Returns `true` if a loop of the plan can run several elements at the same time.
     pub(super) fn has_parallel_loop(&self) -> bool {
         let is_parallel =
             |step: &Step| step.action.as_loop().is_some_and(|each| each.max_parallel > 1);
         self.steps.iter().any(is_parallel)
     }
 
-    /// Iterates over all call sites of the plan, in order. Each comes with the ID of its step.
+    /// Returns all call sites of the plan in order, each with the ID of its step.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (&str, &CallSite)> {
         let steps = self.steps.iter();
         steps.flat_map(|step| step.action.sites().map(|call| (&*step.id, call)))
@@ -397,7 +393,7 @@ impl Plan {
         self.steps.iter().flat_map(|step| step.action.sites())
     }
 
-    /// Returns one cycle of steps that wait for each other. Returns `None` if no cycle exists.
+    /// Returns a cycle of steps that wait for each other, or `None` if there is none.
     fn cycle(&self) -> Option<Cycle> {
         let mut left = StepSet::first(self.steps.len());
         while let Some(free) =
@@ -423,8 +419,8 @@ impl Plan {
 // === impl Step ===
 
 impl Step {
-    /// Returns all references in the step. Each comes with its path within the definition of the
-    /// step.
+    /// Returns all references in the expressions of the step, each with its path in the definition
+    /// of the step.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let condition = self.condition.iter().flat_map(Condition::uses);
         let mut uses: Vec<_> = placed(["condition"], condition.collect()).collect();
@@ -438,18 +434,17 @@ impl Step {
         uses
     }
 
-    /// Returns `true` if the step calls a tool with the unchanged input of the run as the
-    /// arguments.
+    /// Returns `true` if the step passes the input of the run to a tool, unchanged.
     fn passes_input(&self) -> bool {
         self.action.sites().any(|call| matches!(call.arguments, Arguments::Input))
     }
 
-    /// Returns `true` if the run continues when the step fails. The failure of a finally step never
-    /// affects the outcome of the run.
+    /// Returns `true` if the failure of the step does not fail the run. Always `true` for finally
+    /// steps.
     ///
-    /// A loop over a collection with [`OnFailure::Continue`] does not fail if its elements fail,
-    /// but only if it cannot start, or if no element can be called. In this case, the run continues
-    /// only if the loop has default results.
+    /// With [`OnFailure::Continue`], a loop over a collection completes even if elements fail. It
+    /// fails only if it cannot start or cannot call its tool for any element. The run then
+    /// continues only if the loop has default results.
     pub(crate) fn may_fail(&self) -> bool {
         let is_tolerant = || self.action.as_loop().is_some_and(LoopPlan::tolerates_failures);
         self.is_final()
@@ -457,12 +452,13 @@ impl Step {
                 && (!is_tolerant() || self.default_results.is_some()))
     }
 
-    /// Returns `true` if the step runs after the outcome of the run is decided.
+    /// Returns `true` if the step is a finally step, which runs after the outcome of the run is
+    /// decided.
     pub(crate) const fn is_final(&self) -> bool {
         self.finally.is_some()
     }
 
-    /// Returns `true` if the step is a loop that completes although elements fail.
+    /// Returns `true` if the step is a loop that completes although some elements fail.
     pub(super) fn tolerates_failures(&self) -> bool {
         self.on_failure == OnFailure::Continue
             && self.action.as_loop().is_some_and(LoopPlan::tolerates_failures)
@@ -472,7 +468,7 @@ impl Step {
         self.action.as_loop().is_some()
     }
 
-    /// Returns `true` if the run can continue without a result of the step, because the step may be
+    /// Returns `true` if a run can succeed without a result of this step, because the step may be
     /// skipped or because its failure does not fail the run.
     pub(crate) fn may_be_skipped(&self) -> bool {
         self.condition.is_some() || self.may_fail() || self.action.may_be_skipped()
@@ -494,7 +490,6 @@ impl Fields {
         }
     }
 
-    /// Iterates over the fields in this set.
     pub(super) fn iter(self) -> impl Iterator<Item = Field> {
         let fields = [
             (self.output, Field::Output),

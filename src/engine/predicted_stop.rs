@@ -1,5 +1,5 @@
-//! Predicts whether the answer to one question ends the run at a stop. If so, the other pending
-//! questions can be withdrawn before the user answers them.
+//! Predicts whether the user's answer to one question ends the run at a stop step. Other pending
+//! questions can then be withdrawn.
 
 use std::time::Duration;
 
@@ -14,18 +14,16 @@ use super::{
     state::RunState,
 };
 
-/// Effects that do nothing. Used for predicting the end of a run, because a prediction must not
-/// report events or abort calls of the real run.
+/// Ignores all effects. The prediction must not report events or abort calls of the real run.
 struct NoEffects;
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if `response` to the question `key` is certain to end the run at a stop step.
-    /// The end must be certain whatever the responses to other questions are, and must not require
-    /// waiting for a tool call.
+    /// Returns `true` if `response` to the question `key` certainly ends the run at a stop step,
+    /// for all possible responses to the other questions and without waiting for a tool call.
     ///
-    /// Predicts the end by resuming a copy of the suspended run in which no tool call ever ends.
+    /// To predict this, resumes a copy of the suspended run in which no tool call ends.
     pub(super) fn is_stopped_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut state = Box::new(self.clone());
         state.answer(plan, [(key.to_owned(), response.clone())].into());

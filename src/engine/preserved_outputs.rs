@@ -1,4 +1,4 @@
-//! The outputs of completed steps that are preserved for the error report of a failed run.
+//! Preserves the outputs of completed steps for the error report of a failed run.
 
 use std::{collections::BTreeMap, mem};
 
@@ -7,32 +7,29 @@ use serde_json::{Map, Value};
 
 use crate::message::content_size;
 
-/// The maximum total size of the step outputs that a run preserves for its failure report, in
-/// bytes.
+/// The maximum total size of the outputs that a run preserves, in bytes.
 const MAX_PRESERVED_BYTES: usize = 64 * 1024;
-/// The maximum length of the prefix that is preserved of an output that is too large, in bytes.
+/// The maximum size of the prefix that is preserved of a large output, in bytes.
 const MAX_PRESERVED_PREFIX: usize = 1024;
 
-/// The outputs of completed steps that no expression reads any more. A run preserves them so that
-/// it can report them if it fails.
+/// Outputs of completed steps that no expression reads any more. If the run fails, its error report
+/// contains them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<usize, Preservation>", into = "BTreeMap<usize, Preservation>")]
 pub(crate) struct Preserved {
     outputs: BTreeMap<usize, Preservation>,
-    /// The total size of the preserved outputs, in bytes.
     bytes: usize,
 }
 
-/// A preserved output of a step: complete, truncated or dropped.
+/// The preserved output of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Preservation {
     Output(Value),
-    /// A part of an output that is too large. For a loop, this is the output without some members
-    /// of its elements. For all other outputs, and for loops if this is not enough, it is a prefix
-    /// of the output as text.
+    /// A part of an output that is too large: a prefix of the output as text. For a loop, the
+    /// output without members such as `output` of its elements, if that is small enough.
     Truncated(Value),
-    /// The output was dropped, because not even a part of it fits into the remaining bytes.
+    /// Not even a part of the output fits into the remaining bytes.
     TooLarge,
 }
 
@@ -46,8 +43,7 @@ impl Preservation {
         }
     }
 
-    /// Truncates the output to at most `max` bytes. Drops it if it cannot be truncated to this
-    /// size.
+    /// Truncates the output to at most `max` bytes, or drops it if this is not possible.
     fn within(self, max: usize) -> Self {
         if self.bytes() <= max {
             return self;
@@ -61,7 +57,7 @@ impl Preservation {
     }
 }
 
-/// Truncates an output to at most `max` bytes. Returns `None` if not even a prefix of it fits.
+/// Truncates an output to at most `max` bytes. Returns `None` if not even a prefix fits.
 fn shortened(mut output: Value, max: usize) -> Option<Value> {
     // In the output of a loop, the outputs of the elements are removed first, then their items,
     // then their errors, and then the members that repeat a part of an element.
@@ -95,8 +91,8 @@ fn shortened(mut output: Value, max: usize) -> Option<Value> {
     (end > 0 && content_size::of_value(&prefix) <= max).then_some(prefix)
 }
 
-/// Returns the objects in the `iterations` array of a loop's output. Returns `None` if `output` is
-/// not the output of a loop.
+/// Returns the objects in the `iterations` array of a loop's output. Returns `None` if `output`
+/// does not look like the output of a loop.
 fn elements_mut(output: &mut Value) -> Option<impl Iterator<Item = &mut Map<String, Value>>> {
     let is_element = |element: &Value| element.get("index").is_some_and(Value::is_u64);
     let elements = output.get_mut("iterations")?.as_array_mut()?;
@@ -124,8 +120,7 @@ impl Preserved {
         self.outputs.is_empty()
     }
 
-    /// Preserves the output of a step for the report of a failed run. Does nothing if an output of
-    /// this step is already preserved.
+    /// Preserves the output of a step. Does nothing if an output of this step is already preserved.
     pub(super) fn add(&mut self, step: usize, output: Value) {
         if self.outputs.contains_key(&step) {
             return;
@@ -135,13 +130,12 @@ impl Preserved {
         self.outputs.insert(step, preservation);
     }
 
-    /// Removes and returns the preserved output of a step. Returns `None` if the step has none.
     pub(crate) fn take(&mut self, step: usize) -> Option<Preservation> {
         self.outputs.remove(&step)
     }
 
-    /// Truncates the preserved outputs to at most `left` bytes in total, beginning with the outputs
-    /// of the last steps. Subtracts their remaining size from `left`.
+    /// Truncates the preserved outputs to at most `left` bytes in total, and subtracts their
+    /// remaining size from `left`. Outputs of earlier steps have precedence.
     pub(super) fn trim(&mut self, left: &mut usize) {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
@@ -152,8 +146,8 @@ impl Preserved {
         }
     }
 
-    /// Returns `true` if the value is valid for a plan with `steps` steps: all outputs belong to
-    /// steps of the plan, and their total size is within the maximum.
+    /// Returns `true` if the outputs belong to a plan with this number of steps and are not too
+    /// large. Used to reject invalid stored states.
     pub(super) fn fits(&self, steps: usize) -> bool {
         self.bytes <= MAX_PRESERVED_BYTES && self.outputs.keys().all(|&step| step < steps)
     }

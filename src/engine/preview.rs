@@ -1,4 +1,5 @@
-//! Previews of runs: the steps and tool calls that can be determined from the input alone.
+//! Previews of runs: the steps and tool calls of a composite for a given input, without making
+//! them.
 
 use std::{borrow::Cow, fmt::Write, time::Duration};
 
@@ -17,8 +18,8 @@ use super::{
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
-/// A group of steps in the [preview](crate::composite::Preview) of a composite. The steps may run
-/// at the same time, because none of them waits for another.
+/// Steps in the [preview](crate::composite::Preview) of a composite that may run at the same time,
+/// because none of them waits for another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wave {
@@ -26,65 +27,60 @@ pub struct Wave {
     pub steps: Vec<StepPreview>,
 }
 
-/// The preview of one step or target of a composite, for example of the tool calls that it would
-/// make.
+/// The preview of one step or target of a composite, such as the tool calls that it would make.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepPreview {
     /// The ID of the step or target.
     pub id: String,
-    /// Whether the step is a [finally step](crate::composite::Finally), which runs after the
+    /// `true` if the step is a [finally step](crate::composite::Finally), which runs after the
     /// outcome of the run is decided.
     #[serde(skip_serializing_if = "is_false")]
     pub finally: bool,
-    /// Whether the step also runs after the call of the run was cancelled. `false` for all steps
-    /// that are not finally steps.
+    /// `true` if the step is a finally step that also runs after the client has cancelled the call.
     #[serde(skip_serializing_if = "is_false")]
     pub on_cancel: bool,
     /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<ConditionPreview>,
-    /// The loop that the step runs over the elements of a collection. `None` if the step runs no
-    /// such loop.
+    /// The preview of a loop over a collection. `None` if the step is not such a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_each: Option<LoopPreview>,
-    /// The loop in which the step repeats a call until a condition holds. `None` if the step runs
-    /// no such loop.
+    /// The preview of a loop that repeats a call until a condition is true. `None` if the step is
+    /// not such a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<RepeatPreview>,
     /// The question that the step asks the user. `None` if the step asks no question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<ElicitationPreview>,
-    /// The value that the step computes. Parts of the value that are known only during a run are
-    /// shown as their source text, such as `$steps.scan.output`. `None` if the step computes no
-    /// value.
+    /// The value that the step computes. Parts that are known only during a run are shown as source
+    /// text, such as `$steps.scan.output`. `None` if the step computes no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// The result with which the step ends the run. `None` if the step does not end the run.
+    /// The result with which the step ends the run. `None` if the step is not a stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stops: Option<StopPreview>,
-    /// An error that is certain to occur when the step computes its value or its result, and that
-    /// fails the step. `None` if the preview finds no such error.
+    /// The error with which the step certainly fails when it computes its value or its result.
+    /// `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The tool calls that the step may make. A switch makes at most one of them. A loop has a
-    /// single call, which it makes once for each element or iteration.
+    /// The tool calls that the step may make. A switch makes at most one of them. A loop makes its
+    /// call once for each element or iteration.
     pub calls: Vec<CallPreview>,
 }
 
-/// The preview of a condition, which belongs to a step or to a case of a
-/// [`Switch`](crate::composite::Switch).
+/// The preview of the condition of a step or of a case of a [`Switch`](crate::composite::Switch).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ConditionPreview {
     /// The source text of the condition, such as `steps.scan.output.count > 3`.
     pub written: String,
-    /// Whether the condition is true. `None` if this depends on values that are known only during a
-    /// run, or if the evaluation fails.
+    /// The value of the condition. `None` if it depends on values that are known only during a run,
+    /// or if the evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds: Option<bool>,
-    /// An error that is certain to occur when the condition is evaluated, and that fails the step.
-    /// `None` if the preview finds no such error.
+    /// The error with which the evaluation of the condition certainly fails. `None` if the preview
+    /// finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -94,17 +90,17 @@ pub struct ConditionPreview {
 #[non_exhaustive]
 pub struct CallPreview {
     /// The condition of the switch case to which the call belongs. `None` for the default call of a
-    /// switch, and for calls of other steps.
+    /// switch and for all other calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<ConditionPreview>,
     /// The name of the called tool.
     pub tool: String,
-    /// The arguments of the tool call. Values that are known only during a run are shown as their
-    /// source text, such as `$steps.scan.output`.
+    /// The arguments of the tool call. Parts that are known only during a run are shown as source
+    /// text, such as `$steps.scan.output`. `None` if the arguments are invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// An error that is certain to occur when the arguments of the tool call are evaluated or
-    /// prepared, and that fails the step. `None` if the preview finds no such error.
+    /// The error with which the call certainly fails because of its arguments. `None` if the
+    /// preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -115,27 +111,27 @@ pub struct CallPreview {
 pub struct LoopPreview {
     /// The source text of the loop's collection, such as `$steps.search.output.hits`.
     pub collection: String,
-    /// The elements of the loop's collection. `None` if they are known only during a run, or if
-    /// evaluating the collection fails.
+    /// The elements of the collection. `None` if they are known only during a run, or if the
+    /// evaluation fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<Value>>,
-    /// An error that is certain to fail the step when the loop starts, because the collection
-    /// cannot be evaluated or has too many elements. `None` if the preview finds no such error.
+    /// The error with which the loop certainly fails because its collection cannot be evaluated or
+    /// has too many elements. `None` if the preview finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The maximum number of loop elements that are processed at the same time.
+    /// The maximum number of loop elements that run at the same time.
     pub max_parallel: usize,
     /// The maximum number of loop elements. If the collection has more elements, the step fails.
     pub max_iterations: usize,
-    /// The delay before the loop processes each element except the first, in milliseconds.
+    /// The delay before each loop element except the first, in milliseconds.
     #[serde(skip_serializing_if = "is_zero")]
     pub delay_ms: u64,
-    /// Whether the loop ends after the first element that succeeds.
+    /// `true` if the loop ends after the first element that succeeds.
     #[serde(skip_serializing_if = "is_false")]
     pub first_success: bool,
 }
 
-/// The preview of a loop that repeats a call until a condition holds.
+/// The preview of a loop that repeats a call until a condition is true.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RepeatPreview {
@@ -145,12 +141,12 @@ pub struct RepeatPreview {
     pub max_iterations: usize,
     /// The delay before the second iteration of the loop, in milliseconds.
     pub delay_ms: u64,
-    /// The factor by which the delay between two iterations grows with each further iteration.
+    /// The factor by which the delay grows with each iteration. For example, 2.0 doubles it.
     pub backoff: f64,
     /// The maximum delay between two iterations, in milliseconds.
     pub max_delay_ms: u64,
     /// The timeout of the whole loop, in milliseconds. `None` if only the timeout of the run limits
-    /// the loop.
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -159,41 +155,40 @@ pub struct RepeatPreview {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ElicitationPreview {
-    /// The text of the question. If the text depends on values that are known only during a run,
-    /// this is its source text.
+    /// The text of the question. If it depends on values that are known only during a run, its
+    /// source text.
     pub message: Value,
-    /// The JSON Schema of the form that the user fills in. Strings in the schema that depend on
-    /// values that are known only during a run are shown as their source text.
+    /// The JSON Schema of the form that the user fills in. Strings that depend on values that are
+    /// known only during a run are shown as source text.
     pub schema: Value,
-    /// An error that is certain to occur when the question is evaluated, and that fails the step.
-    /// `None` if the preview finds no such error.
+    /// The error with which the evaluation of the question certainly fails. `None` if the preview
+    /// finds no such error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The effect on the run if the user declines the question.
     pub on_decline: OnRefusal,
     /// The effect on the run if the user dismisses the question or does not answer it.
     pub on_cancel: OnRefusal,
-    /// The time that the user has to answer the question, in milliseconds.
+    /// The time in which the user must answer the question, in milliseconds.
     pub timeout_ms: u64,
 }
 
-/// The preview of a [`Stop`](crate::composite::Stop), which is a step that ends the run.
+/// The preview of a [`Stop`](crate::composite::Stop), a step that ends the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StopPreview {
-    /// Whether the stop ends the run with an error result (`isError`).
+    /// `true` if the run ends with an error result (`isError`).
     pub is_error: bool,
-    /// The text or the structured content with which the stop ends the run. Parts that are known
-    /// only during a run are shown as their source text, such as `$steps.scan.output`.
+    /// The text or the structured content of the result. Parts that are known only during a run are
+    /// shown as source text, such as `$steps.scan.output`.
     pub result: Value,
 }
 
-/// A function that prepares the arguments of a tool call like a run does, and validates them. Takes
-/// the index of the call site and the arguments. Returns an error if the arguments are invalid.
+/// Prepares and validates the arguments of a tool call, as a run does. Takes the index of the call
+/// site and the arguments.
 pub(crate) type Prepare<'p> = dyn Fn(usize, JsonObject) -> Result<JsonObject, StepError> + 'p;
 
-/// The data from which a preview is built: the part of a run's data that is available before the
-/// run starts.
+/// The data that is known before a run starts.
 struct Before<'p> {
     data: &'p dyn Data,
     prepare: &'p Prepare<'p>,
@@ -202,10 +197,9 @@ struct Before<'p> {
 // === impl Plan ===
 
 impl Plan {
-    /// Returns the steps of a run with this input, grouped into waves. A step belongs to the first
-    /// wave that comes after all steps that it waits for. If the plan's concurrency limit is 1,
-    /// each wave contains a single step. Call arguments that are fully known are also prepared for
-    /// their tools, as in a run.
+    /// Returns the steps of a run with this input in groups, called waves. Each step belongs to the
+    /// first wave after all steps for which it waits. If `concurrency` is 1, each wave has one
+    /// step. If all arguments of a call are known, they are prepared and validated for its tool.
     pub(crate) fn preview(&self, input: &Value, prepare: &Prepare<'_>) -> Vec<Wave> {
         let before = Before { data: input, prepare };
         let mut waiting = StepSet::first(self.steps().len());
@@ -270,7 +264,7 @@ impl Step {
 // === impl StepPreview ===
 
 impl StepPreview {
-    /// Returns the step as lines of text, for a printed preview.
+    /// Returns the preview as lines of text.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.finally {
@@ -316,7 +310,7 @@ fn would_fail(error: &str) -> String {
 // === impl ConditionPreview ===
 
 impl ConditionPreview {
-    /// Returns the source text of the condition and, if known, its value.
+    /// Returns the source text of the condition, with its value if it is known.
     fn text(&self) -> String {
         let Self { written, holds, error } = self;
         match (holds, error) {
@@ -393,8 +387,8 @@ impl CallSite {
         CallPreview { when, tool: self.tool.to_string(), arguments, error }
     }
 
-    /// Returns the arguments of the call. Parts that are known only during a run are shown as their
-    /// source text.
+    /// Returns the arguments of the call. Parts that are known only during a run are shown as
+    /// source text, such as `$steps.scan.output`.
     fn arguments_before(&self, before: &Before<'_>) -> Result<Option<Value>, String> {
         let data = before.data;
         let (arguments, is_known) = match &self.arguments {
@@ -476,8 +470,8 @@ fn condition(condition: &Condition, data: &dyn Data) -> ConditionPreview {
     ConditionPreview { written: condition.to_string(), holds, error }
 }
 
-/// Evaluates an expression. Returns `None` if the expression refers to a value that is known only
-/// during a run.
+/// Evaluates an expression. Returns the value, or the error message if the evaluation fails.
+/// Returns neither if the expression reads a value that is known only during a run.
 fn known<T>(
     uses: &[Use<'_>],
     evaluate: impl FnOnce() -> Result<T, EvaluationError>,
@@ -491,8 +485,7 @@ fn known<T>(
     }
 }
 
-/// Returns `true` if values of this kind are known before the run. This is the case only for the
-/// input.
+/// Returns `true` if the value is known before a run. Only the input is.
 fn is_known(root: Root) -> bool {
     root == Root::Input
 }

@@ -1,4 +1,4 @@
-//! Sends the progress of a run to the client.
+//! Sends progress notifications for a run to the client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,17 +13,16 @@ use super::{
 };
 use crate::message::{Labels, Parts, Progress};
 
-/// The progress of a run that is reported to the client. Exists only if the client sent a progress
-/// token.
+/// The progress of a run. Exists only if the client sent a progress token with its call.
 pub(super) struct RunProgress {
     steps: Arc<Parts>,
-    /// The running loops: the index of each loop's step, and the progress of the loop's elements.
+    /// The running loops: the index of the step, and the progress of its elements.
     loops: Vec<(usize, Arc<Parts>)>,
     beat: Option<Beat>,
 }
 
-/// The heartbeat of the outermost run. It is a progress notification that is sent at an interval
-/// while no step makes progress, so that the client's request does not time out.
+/// The heartbeat of the outermost run: a progress notification that is sent at an interval while no
+/// step makes progress. It keeps the client's request from timing out.
 struct Beat {
     every: Duration,
     due: Instant,
@@ -32,8 +31,8 @@ struct Beat {
 // === impl RunProgress ===
 
 impl RunProgress {
-    /// Creates the progress of a run that starts or resumes. Counts the steps in `finished` as
-    /// done. A `heartbeat` of zero disables heartbeats.
+    /// Creates the progress of a run that starts or resumes. The steps in `finished` count as done.
+    /// A `heartbeat` of zero disables heartbeats.
     pub(super) fn new(
         plan: &Plan,
         progress: &Progress,
@@ -58,7 +57,7 @@ impl RunProgress {
         }
     }
 
-    /// Divides the progress of a loop's step among its elements. Called when the loop starts or
+    /// Divides the progress of a loop step among its elements. Called when the loop starts or
     /// resumes.
     pub(super) fn split(&mut self, each: &Loop<'_>) {
         let labels = Labels::Numbered(each.definition.noun(), each.max_count());
@@ -91,14 +90,12 @@ impl RunProgress {
         }
     }
 
-    /// Returns the time at which the next heartbeat must be sent. Returns `None` if the run sends
-    /// no heartbeats.
+    /// Returns the time of the next heartbeat, or `None` if heartbeats are disabled.
     pub(super) fn due(&self) -> Option<Instant> {
         self.beat.as_ref().map(|beat| beat.due)
     }
 
-    /// Sends a heartbeat to the client if one is due at the time `now`. The heartbeat names the
-    /// steps in `running`.
+    /// Sends a heartbeat to the client if one is due. `running` contains the steps that it names.
     pub(super) fn beat(&mut self, running: StepSet, now: Instant) {
         let Some(beat) = &mut self.beat else { return };
         let Some(sent) = self.steps.sent() else { return };
@@ -114,7 +111,6 @@ impl RunProgress {
     }
 }
 
-/// Returns the words for a status in progress notifications.
 const fn in_words(status: Status) -> &'static str {
     match status {
         Status::TimedOut => "timed out",

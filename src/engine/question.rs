@@ -1,4 +1,4 @@
-//! A question to a client, and the client's response to it.
+//! A question to the client, and the client's response.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,34 +8,33 @@ use serde_json::Value;
 
 use super::milliseconds::unix_ms;
 
-/// A question that a run asks the client, such as an elicitation.
+/// A question to the user, which the server sends to the client as an MCP input request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) request: InputRequest,
-    /// The time by which the user must answer the question, as Unix time in milliseconds. `None` if
-    /// the question has no deadline.
+    /// The deadline of the user's answer, as Unix time in milliseconds. `None` if there is no
+    /// deadline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) until: Option<u64>,
 }
 
-/// The client's responses to questions, indexed by the keys of the questions.
+/// The client's responses. Each key identifies the question.
 pub(crate) type Responses = BTreeMap<String, Response>;
 
-/// The response to a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
-    /// The result with which the client answered the question. It has not been validated yet.
+    /// The client's result for the question, which has not been validated yet.
     Answer(Value),
-    /// The deadline of the question passed before an answer arrived.
+    /// The deadline passed before an answer arrived.
     Late,
-    /// The question has no answer: it was not asked, or the client did not answer it. Contains the
-    /// reason, which may be shown to the client.
+    /// There will be no answer, because the question was not asked or the client did not answer it.
+    /// Contains the reason, which clients may see.
     Refused(String),
 }
 
-/// Converts questions to the input requests that are sent to the client. The requests do not
-/// contain the deadlines of the questions.
+/// Returns the input requests for the client. The client does not see the deadlines of the
+/// questions.
 pub(crate) fn requests(questions: BTreeMap<String, Question>) -> InputRequests {
     questions.into_iter().map(|(key, question)| (key, question.request)).collect()
 }
@@ -48,15 +47,15 @@ impl Question {
         Self { request, until: None }
     }
 
-    /// Returns the remaining time to answer the question, zero after its deadline. Returns `None`
-    /// if the question has no deadline.
+    /// Returns the time that is left to answer the question. Returns zero after the deadline, and
+    /// `None` if there is no deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_millis(until.saturating_sub(unix_ms())))
     }
 
-    /// Returns `true` if the deadline of the question has passed at the Unix time `unix_ms`.
-    /// Returns `false` if the question has no deadline.
+    /// Returns `true` if the deadline has passed at the Unix time `unix_ms`. A question without a
+    /// deadline is never late.
     pub(super) fn is_late(&self, unix_ms: u64) -> bool {
         self.until.is_some_and(|until| until <= unix_ms)
     }

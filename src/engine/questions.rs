@@ -1,4 +1,4 @@
-//! The questions of a suspended run, and the answers to them.
+//! The questions of a suspended run, and the user's answers.
 
 use std::{collections::BTreeMap, mem, time::Duration};
 
@@ -22,50 +22,46 @@ use crate::{
     warnings::sanitize::Reason,
 };
 
-/// The reply of a tool that asks the client questions before it returns a result.
+/// The reply of a tool that asks the user questions before it returns a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Questions {
-    /// The questions, indexed by their keys. Empty if the tool asks nothing, but requests another
-    /// call with the state that it sent.
+    /// The questions, indexed by keys of the tool. If empty, the tool only requests to be called
+    /// again with its state.
     pub(crate) asked: BTreeMap<String, Question>,
-    /// The state that the next call must send back to the tool, together with the answers.
+    /// The state of the tool, which the next call sends back together with the answers.
     pub(crate) resume: Resume,
 }
 
-/// The client's answers to the questions of a tool, which are sent with the next call of the tool.
+/// The user's answers to the questions of a tool. The next call of the tool sends them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answered {
-    /// The client's responses, indexed by the keys of the questions.
+    /// The client's responses. Each key identifies the question.
     pub(crate) responses: Responses,
     pub(crate) resume: Resume,
 }
 
-/// The user's response to a question that a step has asked, after its validation.
+/// The user's response to the question of a step, after validation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Said {
-    /// The user answered the question. Contains the content of the answer, which matches the schema
-    /// of the form.
+    /// The user answered the question. The content matches the schema of the form.
     Accept(JsonObject),
-    /// The user declined the question.
     Decline,
-    /// The user dismissed the question without accepting or declining it.
+    /// The user dismissed the question without an answer.
     Cancel,
-    /// The answer did not arrive before the deadline.
+    /// The deadline passed before the answer arrived.
     Late,
-    /// The answer is invalid, for example because it does not match the schema of the form.
-    /// Contains the error message.
+    /// The answer is invalid. Contains the error message, for example because a field is missing.
     Misfit(String),
-    /// No response has arrived yet.
     NotYet,
-    /// The question has no answer: it was not asked, or the client did not answer it. Contains the
-    /// reason.
+    /// There will be no answer, because the question was not asked or the client did not answer it.
+    /// Contains the reason.
     Refused(String),
 }
 
 // === impl Said ===
 
 impl Said {
-    /// Returns the `action` member of the step's output for this response, such as `decline`.
+    /// Returns the `action` in the output of the step, such as `decline`.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Accept(_) => "accept",
@@ -75,8 +71,8 @@ impl Said {
         }
     }
 
-    /// Returns the error of a step whose question was declined, dismissed or not answered in time.
-    /// `timeout` is the time that the user had to answer.
+    /// Returns the error of a step whose question was declined, dismissed or answered too late.
+    /// `timeout` is the time that the user had.
     pub(super) fn error(&self, timeout: Duration) -> StepError {
         match self {
             Self::Decline => StepError::new(ErrorKind::Declined, "the user declined"),
@@ -92,8 +88,8 @@ impl Said {
 // === impl Questions ===
 
 impl Questions {
-    /// Returns the size of the questions in bytes, including the state that the tool sent with
-    /// them. This size counts toward the maximum size of the run's tool results.
+    /// Returns the size of the questions and of the tool's state, in bytes. It counts toward the
+    /// maximum total size of the tool results of the run.
     pub(super) fn size(&self) -> usize {
         let of = |(key, question): (&String, &Question)| {
             let request = serde_json::to_value(&question.request).unwrap_or_default();
@@ -111,9 +107,8 @@ impl Questions {
 // === impl Elicitation ===
 
 impl Elicitation {
-    /// Creates the question that is sent to the client, by evaluating the expressions in its text
-    /// and its form. `until` is the time by which the user must answer, as Unix time in
-    /// milliseconds.
+    /// Creates the question of a step by evaluating its text and its form. `until` is the deadline
+    /// of the answer, as Unix time in milliseconds.
     ///
     /// # Errors
     ///
@@ -140,9 +135,8 @@ impl Elicitation {
         Ok(Question { request, until: Some(until) })
     }
 
-    /// Parses the client's answer, and validates it against the form of this question. `asked` is
-    /// the question as it was sent to the client. Its form is used if the form contains
-    /// expressions.
+    /// Validates the client's answer against the form of this question. If choices or defaults of
+    /// the form were computed, uses the form in `asked`, which was sent to the client.
     fn read(&self, asked: Option<&Question>, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is not an object".to_owned());
@@ -172,8 +166,8 @@ impl Elicitation {
         }
     }
 
-    /// Returns the configured effect on the run of a response that does not accept the question:
-    /// `on_decline` if the user declined, and otherwise `on_cancel`.
+    /// Returns how the run continues after a response without an answer: `on_decline` if the user
+    /// declined, and otherwise `on_cancel`.
     pub(super) const fn on(&self, said: &Said) -> OnRefusal {
         match said {
             Said::Decline => self.on_decline,
@@ -182,8 +176,8 @@ impl Elicitation {
     }
 }
 
-/// Adds the default values of the form `schema` to `content` where the answer has no value. Needed
-/// because a client need not show the defaults to the user.
+/// Adds the defaults of the form `schema` to the answer `content` for fields that the client
+/// omitted.
 fn fill_in(schema: &InputSchema, content: &mut Map<String, Value>) {
     let properties = schema.schema().get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {
@@ -212,7 +206,7 @@ impl PendingQuestion {
         }
     }
 
-    /// Creates the pending questions that a tool has sent in reply to a call.
+    /// Creates the pending questions of a tool, which it sent in reply to a call.
     pub(super) fn call(
         id: BranchId,
         attempts: u32,
@@ -225,8 +219,8 @@ impl PendingQuestion {
         Self { id, attempts, started_ms, site, questions, resume, responses, is_resuming }
     }
 
-    /// Removes and returns the responses for the next call of the tool. Returns `None` if the tool
-    /// has asked questions and none of them has a response yet.
+    /// Removes and returns the answers to send with the next call of the tool. Returns `None` if
+    /// the client has not answered any question yet.
     pub(super) fn take_answers(&mut self) -> Option<Box<Answered>> {
         if self.responses.is_empty() && !self.questions.is_empty() {
             return None;
@@ -235,14 +229,13 @@ impl PendingQuestion {
         Some(Box::new(Answered { responses: mem::take(&mut self.responses), resume }))
     }
 
-    /// Returns the question that the step itself has asked. Returns `None` if a tool asked the
-    /// questions.
+    /// Returns the question of the step, or `None` if a tool asked the questions.
     fn own(&self) -> Option<&Question> {
         self.questions.get(OWN)
     }
 
-    /// Removes and returns the user's response to the question of a step. Returns [`Said::Late`] if
-    /// the deadline has passed at the Unix time `unix_ms`, unless the user has declined.
+    /// Removes and validates the user's response to the question of a step. Returns [`Said::Late`]
+    /// if the deadline has passed at the Unix time `unix_ms`, unless the user declined.
     pub(super) fn take_said(&mut self, elicitation: &Elicitation, unix_ms: u64) -> Said {
         let is_late = self.own().is_some_and(|question| question.is_late(unix_ms));
         match self.responses.remove(OWN) {
@@ -269,8 +262,8 @@ impl PendingQuestion {
         self.responses = responses;
     }
 
-    /// Changes the question of a step so that it is asked again after an invalid answer. The text
-    /// then ends with the reason `why`. The new deadline is `until`, as Unix time in milliseconds.
+    /// Changes the question of a step to ask it again after an invalid answer. Appends the reason
+    /// `why` to its text. `until` is the new deadline, as Unix time in milliseconds.
     pub(super) fn ask_again(&mut self, why: &str, until: u64) {
         self.attempts += 1;
         let Some(question) = self.questions.get_mut(OWN) else { return };
@@ -287,16 +280,15 @@ impl PendingQuestion {
     }
 }
 
-/// The text between a repeated question and the reason why its last answer was invalid.
+/// Separates the text of a question from the reason why the last answer was invalid.
 const AGAIN: &str = "\n\nThe last answer cannot be used: ";
 
 // === impl RunState ===
 
 impl RunState {
-    /// Returns all pending questions of the run, indexed by their keys. The key of a step's
-    /// question is the name of the step. The key of a tool's question is `branch:key`, where
-    /// `branch` is the name of the step or loop element, and `key` is the key that the tool has
-    /// chosen.
+    /// Returns all pending questions of the run. The key of a step's question is the name of the
+    /// step, such as `confirm`. The key of a tool's question is `name:key`, such as
+    /// `search[2]:token`: the name of the step or loop element, and the key from the tool.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
         let of = |asked: &PendingQuestion| {
             let branch = branch(plan, asked.id);
@@ -314,8 +306,8 @@ impl RunState {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
 
-    /// Stores the client's responses with the pending questions that have the same keys. Ignores
-    /// all other responses.
+    /// Stores the client's responses with the pending questions. Responses with other keys are
+    /// ignored.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
         for asked in &mut self.asked {
             let branch = branch(plan, asked.id);
@@ -327,8 +319,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if `response` to the question `key` is certain to end the run, whatever the
-    /// responses to other questions are.
+    /// Returns `true` if `response` to the question `key` certainly ends the run, for all possible
+    /// responses to the other questions.
     pub(crate) fn is_ended_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut asked = self.asked.iter().filter(|asked| !asked.is_call());
         let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
@@ -349,8 +341,7 @@ impl RunState {
                 && self.is_stopped_by(plan, key, response))
     }
 
-    /// Sets the response to all pending questions to [`Response::Refused`]. `why` is the reason,
-    /// which may be shown to the client.
+    /// Marks all pending questions as refused. `why` is the reason, which clients may see.
     pub(crate) fn refuse(&mut self, why: &str) {
         for asked in &mut self.asked {
             let refused = |key: &String| (key.clone(), Response::Refused(why.to_owned()));
@@ -359,16 +350,15 @@ impl RunState {
     }
 }
 
-/// Returns the key of a branch's question, as the client receives it. `key` is the key within the
-/// branch.
+/// Returns the key of a question for the client, such as `search[2]:token`. `branch` is the name of
+/// the step or loop element, and `key` is the key from the tool.
 ///
-/// The returned keys are unique, because colons in the names of branches are escaped.
+/// The key is unique, because colons in the names of steps are escaped.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
-/// Returns the name of a branch for the keys of its questions, with escaped colons. The name of a
-/// loop element ends with its index, as in `search[2]`.
+/// Returns the name of a step, or of a loop element such as `search[2]`. Colons are escaped.
 fn branch(plan: &Plan, id: BranchId) -> String {
     let step = &plan.steps()[id.step];
     // Targets are named after their tools, and the names of tools can contain any character.

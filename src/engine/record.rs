@@ -1,43 +1,40 @@
-//! The record of a step: the data that expressions can read.
+//! The record of a step: the data that expressions can read, such as its output.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// The data of a step that expressions can read, except for its status.
+/// The data of a step that expressions can read, such as its output. Excludes the status.
 ///
-/// If the tool result of the step is also stored, the record contains only data that cannot be read
-/// from that result.
+/// Excludes data that can be read from the tool result of the step, if the result is stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The output of the step. `None` if no expression reads the output, or if it can be read
-    /// elsewhere: from the structured content of the stored tool result, or from `content`.
+    /// `None` if no expression reads the output, or if it can be read from the structured content
+    /// of the stored tool result or from `content`.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub(super) output: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) content: Option<Value>,
-    /// The content blocks of the step's result, as an array. `None` if no expression reads them
-    /// here. Boxed because expressions rarely read them.
+    /// The content blocks of the tool result, as an array. `None` if no expression reads them, or
+    /// if they can be read from the stored tool result. Boxed because expressions rarely read them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) blocks: Option<Box<Value>>,
-    /// The text of the step's output. `None` if no expression reads the text, or if `content`
-    /// contains it.
+    /// `None` if no expression reads the text, or if `content` contains it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) text: Option<Value>,
-    /// The error of the step as the JSON value that expressions read, so that reading it copies no
-    /// data. `None` if no expression reads the error here.
+    /// The error of the step as a JSON object, so that expressions read it without a copy. `None`
+    /// if no expression reads it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) error: Option<Value>,
 }
 
-/// Deserializes a member that is present in the JSON object. Returns `Some(Value::Null)` for a null
-/// member. The default of serde for an `Option` is `None`.
+/// Deserializes null to `Some(Value::Null)`. By default, serde deserializes it to `None`.
 pub(super) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// Joins lines to a single string. Returns `None` if the string is empty.
+/// Joins lines with line breaks. Returns `None` if the text is empty.
 pub(super) fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
     let lines: Vec<_> = lines.collect();
     Some(lines.join("\n")).filter(|text| !text.is_empty()).map(Value::from)
@@ -46,8 +43,8 @@ pub(super) fn joined(lines: impl Iterator<Item = String>) -> Option<Value> {
 // === impl Record ===
 
 impl Record {
-    /// Returns the output of the step. If the record has none, builds a text from `content`, with a
-    /// placeholder such as `[image_0]` for each block that is not text.
+    /// Returns the output of the step. Without an output, returns the texts in `content`, with a
+    /// placeholder such as `[image_0]` for each other block.
     pub(super) fn into_output(self) -> Option<Value> {
         let texts = || {
             let content = self.content?;

@@ -1,5 +1,5 @@
-//! The retention of outcomes. A run stores the outcome of each finished step, but drops data that
-//! neither another step nor the answer of the run reads.
+//! Decides which data of finished steps a run keeps. Data that no other step and no result of the
+//! run reads is dropped.
 
 use serde_json::Value;
 
@@ -13,8 +13,8 @@ use super::{
 // === impl RunState ===
 
 impl RunState {
-    /// Stores the outcome of a step that has finished. Then drops the data of this step and of the
-    /// steps whose data it read, unless the data is still needed.
+    /// Stores the outcome of a finished step. Drops the data of this step and of the steps whose
+    /// data it read, unless another step or the result of the run reads it.
     pub(super) fn finish(
         &mut self,
         plan: &Plan,
@@ -67,9 +67,8 @@ impl RunState {
         }
     }
 
-    /// Returns the step whose result would be the answer if the run ended now: the last step, in
-    /// the order of the plan, that has completed and whose result may become the answer. Returns
-    /// `None` if no such step exists.
+    /// Returns the last completed step, in the order of the plan, whose result may become the
+    /// result of the run. Returns `None` if there is no such step.
     fn candidate(&self, plan: &Plan) -> Option<usize> {
         let mut candidates = (0..plan.steps().len()).rev();
         let completed = |&step: &usize| {
@@ -79,8 +78,8 @@ impl RunState {
         candidates.find(completed)
     }
 
-    /// Drops the result of a step that can no longer become the answer of the run. Keeps the fields
-    /// that steps may still read, and moves them to the record.
+    /// Drops the tool result of a step that can no longer become the result of the run. Fields that
+    /// other steps still read move to the record.
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
@@ -94,8 +93,8 @@ impl RunState {
         }
     }
 
-    /// Drops the record of a step after all steps that read it have finished. Keeps the record if
-    /// it may become the answer of the run.
+    /// Drops the record of a step after all steps that read it have finished, unless it may become
+    /// the result of the run.
     fn release(&mut self, plan: &Plan, step: usize) {
         let is_candidate =
             matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);

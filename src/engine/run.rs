@@ -1,5 +1,5 @@
-//! Runs plans on Tokio. Drives the [scheduler](super::scheduler), which decides what to do: calls
-//! tools, waits for them, and reads the clock.
+//! Runs plans on Tokio. The [scheduler](super::scheduler) decides what to do next. This module
+//! calls the tools, waits for them and reads the clock.
 
 mod calling;
 mod effects;
@@ -44,50 +44,46 @@ use crate::{
     observe::RunHandle,
 };
 
-/// An execution of a plan. It executes all steps that its initial [`RunState`] does not mark as
-/// finished.
+/// An execution of a plan. A new run executes all steps. A resumed run executes the steps that had
+/// not finished when its state was stored.
 ///
-/// A run owns its branches, which are its running steps and loop elements. Dropping the run aborts
-/// them.
+/// Dropping the run aborts its running steps and loop elements.
 pub(crate) struct Run<'p, C> {
     context: &'p Context,
     branch_parts: BranchParts,
     scope: &'p Scope,
     caller: C,
     scheduler: Scheduler<'p, RunEffects<'p>>,
-    /// The time at which the run would have started if it had never been suspended. The time that
+    /// The start of the run, shifted by the time for which the run was suspended. The time that
     /// users take to answer questions therefore does not count toward the deadline.
     begun: Instant,
-    /// The time at which the clock was last read, as a duration since `begun`.
+    /// The last time that was read from the clock, as a duration since `begun`.
     now: Duration,
     pause: Pause,
-    /// A flag that is set when the client's call that started the run is cancelled. `None` if the
-    /// run is dropped together with this call.
+    /// The caller sets this flag to `true` to cancel the run. `None` if the caller cancels the run
+    /// by dropping it.
     cancelled: Option<Arc<AtomicBool>>,
-    /// If `true`, the run has already cancelled its steps because the client's call was cancelled.
+    /// If `true`, the run has already cancelled its steps because of `cancelled`.
     has_cancelled: bool,
-    /// Stores the state of the run while it runs. `None` if the run is not stored.
+    /// Stores the state of the run while it is running. `None` if the run is not stored.
     saving: Option<Box<Saving>>,
 }
 
-/// An event that the run waits for.
 enum Next {
-    /// A branch has ended with this result.
+    /// A branch, which is a step or loop element, has ended.
     Finished(BranchId, Result<Ended, Lost>),
-    /// A point in time has passed: the deadline of a tool call or of the run, or the time of a
-    /// retry or a heartbeat.
+    /// A point in time has passed, such as the deadline of the run or the time of a retry.
     Due(Instant),
-    /// The client's call that started the run was cancelled.
+    /// The caller has cancelled the run.
     Cancelled,
-    /// The state of the run was stored, or storing it has failed.
+    /// The state of the run was stored, or storing it failed.
     Saved(Saved),
 }
 
 // === impl Run ===
 
 impl<'p, C: Caller> Run<'p, C> {
-    /// Creates a run of `plan`. `state` is a new state, or the state of a suspended run that
-    /// resumes.
+    /// Creates a run of `plan`. `state` is a new state or the state of a suspended run.
     pub(crate) fn new(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -98,8 +94,7 @@ impl<'p, C: Caller> Run<'p, C> {
         Self::new_at(plan, state, context, scope, caller, Instant::now())
     }
 
-    /// Creates a run like [`new`](Self::new), but uses `now` as the current time instead of reading
-    /// the clock.
+    /// Like [`new`](Self::new), but takes the current time as `now`.
     pub(crate) fn new_at(
         plan: &'p Plan,
         state: impl Into<Box<RunState>>,
@@ -153,24 +148,27 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Sets a flag by which the caller can cancel the run. When the flag is `true`, the run cancels
-    /// its steps, but continues with the finally steps that run on a cancellation. The caller must
+    /// Sets the flag with which the caller cancels the run. When the flag is `true`, the run
+    /// cancels its steps, and then executes the finally steps with `on_cancel`. The caller must
     /// therefore poll the run to its end.
     pub(crate) fn set_cancelled(&mut self, cancelled: Arc<AtomicBool>) {
         self.cancelled = Some(cancelled);
     }
 
-    /// Returns the handle with which observers can cancel the run, if there are observers.
+    /// Returns the handle with which observers can cancel the run. Returns `None` without
+    /// observers.
     pub(crate) fn handle(&self) -> Option<RunHandle> {
         self.scheduler.effects.watching.as_ref()?.handle().cloned()
     }
 
-    /// Returns `true` if the flag of [`set_cancelled`](Self::set_cancelled) is set.
+    /// Returns `true` if the caller has cancelled the run through the flag of
+    /// [`set_cancelled`](Self::set_cancelled).
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.as_ref().is_some_and(|cancelled| cancelled.load(Ordering::Acquire))
     }
 
-    /// Returns `true` if the run was cancelled and has not cancelled its steps yet.
+    /// Returns `true` if the caller has cancelled the run, but the run has not cancelled its steps
+    /// yet.
     fn must_cancel(&self) -> bool {
         !self.has_cancelled && self.is_cancelled()
     }
@@ -180,18 +178,17 @@ impl<'p, C: Caller> Run<'p, C> {
         *self.scheduler.state
     }
 
-    /// Returns the state and the observation of the run. The caller reports the answer of the run
-    /// with [`Observation::finish`].
+    /// Returns the state and the observation of the run. The caller must report the result of the
+    /// run with [`Observation::finish`].
     ///
-    /// If only questions are pending, the run is suspended. A new run can then resume from the
-    /// returned state.
+    /// If the run is suspended, a new run can resume from the returned state.
     #[inline(always)]
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.scheduler.state, self.scheduler.effects.watching)
     }
 
-    /// Like [`into_parts`](Self::into_parts), but for a run of finally steps. If these steps have
-    /// ended, restores the outcome that was decided before they started.
+    /// Like [`into_parts`](Self::into_parts), but for a run of finally steps. If they have ended,
+    /// restores the outcome of the run from before the finally steps.
     pub(crate) fn into_settled_parts(mut self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         if self.pause == Pause::Ended {
             self.scheduler.state.restore_outcome();
@@ -199,8 +196,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.into_parts()
     }
 
-    /// Starts the run and its first steps. Returns `true` if the run has already ended or is
-    /// already suspended.
+    /// Starts the first steps of the run. Returns `true` if the run has already ended or is
+    /// suspended.
     ///
     /// # Panics
     ///
@@ -220,8 +217,8 @@ impl<'p, C: Caller> Run<'p, C> {
         })
     }
 
-    /// Processes the answers with which the run resumes, and the calls that were running when its
-    /// process stopped.
+    /// Starts or resumes the run. Handles the user's answers, and the calls that were running when
+    /// the process stopped.
     #[inline]
     fn resume(&mut self) {
         while let Some(command) = self.scheduler.resume(self.now) {
@@ -230,12 +227,12 @@ impl<'p, C: Caller> Run<'p, C> {
         self.note_limit();
     }
 
-    /// Runs until all steps have finished, or until only questions to the user are pending. In the
-    /// latter case, the state of the run contains the questions. Running steps are stopped if the
-    /// deadline of the scope passes or if the plan ends the run early.
+    /// Runs until all steps have finished, or until the run is suspended because only questions to
+    /// the user are pending. Stops running steps at the deadline, or when the plan ends the run
+    /// early.
     ///
-    /// The future is boxed, so that a run that has already ended in [`begin_run`](Self::begin_run)
-    /// reserves no memory for it.
+    /// Boxed, so that runs that end in [`begin_run`](Self::begin_run) reserve no memory for the
+    /// future.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,
@@ -248,16 +245,16 @@ impl<'p, C: Caller> Run<'p, C> {
         ended.instrument(span).boxed()
     }
 
-    /// Returns `true` if all steps but the finally steps have ended. The caller must then continue
-    /// with [`into_finals`](Self::into_finals).
+    /// Returns `true` if all other steps have ended and the plan has finally steps. The caller must
+    /// then call [`into_finals`](Self::into_finals).
     pub(crate) fn has_finals_left(&self) -> bool {
         let state = &self.scheduler.state;
         state.asked.is_empty() && !state.is_settled() && self.scheduler.plan.grace().is_some()
     }
 
-    /// Decides the outcome of a run whose other steps have ended, and returns the run of its
-    /// finally steps. `scope` is the [scope of these steps](Scope::of_finals). `context` is their
-    /// request context, or `None` to keep the context of the run.
+    /// Decides the outcome of the run, and returns the run of its finally steps. `scope` is [their
+    /// scope](Scope::of_finals). `context` is their request context, or `None` to keep the context
+    /// of the run.
     pub(crate) fn into_finals(self, scope: &'p Scope, context: Option<&'p Context>) -> Self {
         let Self { mut branch_parts, caller, begun, scheduler, cancelled, saving, .. } = self;
         if let Some(context) = context {
@@ -320,13 +317,13 @@ impl<'p, C: Caller> Run<'p, C> {
         matches!(self.pause, Pause::Ended | Pause::Suspended)
     }
 
-    /// Reads the clock. Returns the time since the start of the run, without its suspensions.
+    /// Reads the clock. Returns the time since the start of the run, excluding suspensions.
     fn read_clock(&mut self) -> Duration {
         self.now = Instant::now().saturating_duration_since(self.begun);
         self.now
     }
 
-    /// Executes the commands of the scheduler until the run pauses.
+    /// Executes the commands of the scheduler until it must wait or the run ends.
     fn advance(&mut self) {
         loop {
             if self.must_save() {
@@ -377,20 +374,21 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Ends the run early if a limit of this run or of an outer run was reached.
+    /// Ends the run early if it has reached a limit, such as `max_calls`, of this run or of an
+    /// outer run.
     fn note_limit(&mut self) {
         let reached = self.scope.reached();
         self.scheduler.reach(reached, self.now);
     }
 
-    /// Cancels the steps of the run after the client's call was cancelled.
+    /// Cancels the steps of the run after the caller has cancelled the run.
     fn cancel(&mut self) {
         self.has_cancelled = true;
         let cancelled = self.scheduler.cancel(self.now);
         self.execute(cancelled);
     }
 
-    /// Waits for branches and deadlines until the run has ended or is suspended.
+    /// Waits for steps and deadlines until the run has ended or is suspended.
     async fn wait(&mut self) {
         // A single timer fires at the earliest deadline.
         let mut timer = pin!(None);
@@ -448,9 +446,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Records the outcomes of all branches that have already ended, and does not wait for the
-    /// others. The recorded branches are in time, even if their deadlines have passed in the
-    /// meantime.
+    /// Processes all branches that have already ended, without waiting for the others. These
+    /// branches count as in time, even if their deadlines have passed in the meantime.
     async fn collect(&mut self) {
         while !self.scheduler.is_over() {
             let branches = &mut self.scheduler.effects.branches;
@@ -461,8 +458,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Processes all points in time up to `due`: sends a heartbeat if one is due, times out
-    /// attempts, and marks retries as due when their delay has passed.
+    /// Handles all deadlines up to `due`: sends heartbeats, times out attempts, and ends retry
+    /// delays.
     fn pass(&mut self, due: Instant) {
         self.note_limit();
         let running = self.scheduler.running();
@@ -472,9 +469,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.scheduler.pass(due.saturating_duration_since(self.begun), self.now);
     }
 
-    /// Returns the next event: a branch that has ended, or a deadline that has passed. Branches are
-    /// polled before the timer, so that a branch that ends exactly at its deadline is still in
-    /// time.
+    /// Returns the next event, such as a branch that has ended or a deadline. Branches are polled
+    /// before the timer, so that a branch that ends exactly at its deadline is in time.
     fn poll_next(
         &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
@@ -524,8 +520,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns the time until which the run waits if no branch ends: the earliest deadline of a
-    /// call or of the run, or the time of the next retry or heartbeat.
+    /// Returns the time at which the run must continue even if no branch has ended. Examples are
+    /// the deadline of a call and the time of a retry or heartbeat.
     fn due(&self) -> Instant {
         let beat = self.scheduler.effects.progress.as_deref().and_then(RunProgress::due);
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);
@@ -533,7 +529,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 }
 
-/// Returns the progress of a run that starts or resumes. Returns `None` if the client receives no
+/// Returns the progress of a run that starts or resumes. Returns `None` if the client requested no
 /// progress notifications.
 #[inline]
 fn progress(
@@ -548,8 +544,9 @@ fn progress(
     })
 }
 
-/// Returns the scheduler settings of a run that started at `begun`. `now` is the duration since
-/// then. `was_running` is `true` if the run continues after its process has stopped.
+/// Returns the settings of the scheduler. `begun` is the start of the run, and `now` is the
+/// duration since then. `was_running` is `true` if another process has stopped while it was
+/// executing the run.
 #[inline]
 fn settings<'p>(
     plan: &Plan,
@@ -584,8 +581,7 @@ fn settings<'p>(
     }
 }
 
-/// Returns the indexes of the call sites whose tools may be called again if it is unknown whether
-/// they were called.
+/// Returns the indexes of the call sites whose tools may be called twice with the same arguments.
 fn repeatable(plan: &Plan, caller: &impl Caller) -> Vec<usize> {
     let sites = plan.sites().map(|site| site.site);
     sites.filter(|&site| caller.is_repeatable(site)).collect()

@@ -1,4 +1,4 @@
-//! A running loop of a run, with the results of its elements.
+//! A running loop, with the results of its elements.
 
 use std::{mem, ops::Range, time::Duration};
 
@@ -12,33 +12,32 @@ use super::{
     state::RunState,
 };
 
-/// A running loop.
+/// A loop of a running step. It calls a tool once per element of a collection, or repeats a call
+/// until a condition is true.
 pub(super) struct Loop<'p> {
     pub(super) step: usize,
     pub(super) definition: &'p LoopPlan,
-    /// The elements of the collection. Empty for a loop without a collection.
+    /// The elements of the collection. Empty for a loop that repeats a call.
     items: Vec<Value>,
-    /// The results of the elements, in order. `None` for elements that have not ended. A loop
-    /// without a collection has one more element after each iteration that does not end it.
+    /// The result of each element, or `None` for elements that have not ended. A loop that repeats
+    /// a call adds an element for each further iteration.
     iterations: Vec<Option<Iteration>>,
     /// The index of the first element that has not started.
     next: usize,
-    /// The number of elements that have started but not ended.
     running: usize,
-    /// The number of tool calls that were made for elements that have ended, including retries.
+    /// The number of tool calls of the elements that have ended, including retries.
     pub(super) attempts: u32,
-    /// The time at which the loop started, as a duration since the start of the run.
+    /// The start of the loop, as a duration since the start of the run.
     pub(super) since: Duration,
-    /// The time at which the next element may start. `None` if no delay precedes it, or if the
-    /// delay has passed.
+    /// The time at which the delay before the next element ends. `None` while there is no delay.
     paused_until: Option<Duration>,
 }
 
 // === impl Loop ===
 
 impl<'p> Loop<'p> {
-    /// Creates a loop that begins at the time `since`. `items` are the elements of its collection,
-    /// if it has one.
+    /// Creates a loop that starts at the time `since`. `items` are the elements of its collection.
+    /// They are empty for a loop that repeats a call.
     pub(super) fn new(
         step: usize,
         definition: &'p LoopPlan,
@@ -60,7 +59,7 @@ impl<'p> Loop<'p> {
         Self { step, definition, items, iterations, next, running, attempts, since, paused_until }
     }
 
-    /// Returns the state of the loop for storing the run.
+    /// Returns the progress of the loop, to store it in the state of the run.
     pub(super) fn to_state(&self) -> LoopState {
         let Self { step, items, iterations, next, attempts, since, .. } = self;
         LoopState {
@@ -73,12 +72,13 @@ impl<'p> Loop<'p> {
         }
     }
 
-    /// Returns the number of elements, including those that have not started.
+    /// Returns the number of elements, including elements that have not started.
     pub(super) const fn count(&self) -> usize {
         self.iterations.len()
     }
 
-    /// Returns the largest number of elements that the loop can have.
+    /// Returns the maximum number of elements of the loop: `max_iterations` or the size of the
+    /// collection.
     pub(super) fn max_count(&self) -> usize {
         match self.definition.as_repeat() {
             Some(_) => self.definition.max_iterations,
@@ -92,8 +92,8 @@ impl<'p> Loop<'p> {
         ended.map(|(element, _)| element)
     }
 
-    /// Returns the item to which expressions in an element refer: the element of the collection or,
-    /// in a loop without a collection, the output of the previous iteration.
+    /// Returns the item that expressions of an element read. In a loop over a collection, this is
+    /// the element. In a loop that repeats a call, it is the output of the previous iteration.
     pub(super) fn item(&self, element: usize) -> Option<&Value> {
         match self.definition.as_repeat() {
             Some(_) => self.iterations.get(element.checked_sub(1)?)?.as_ref()?.output.as_ref(),
@@ -101,40 +101,42 @@ impl<'p> Loop<'p> {
         }
     }
 
-    /// Returns `true` if the next element may start now or after a delay: elements are left, and
-    /// fewer than the maximum number of parallel elements are running.
+    /// Returns `true` if an element is left and fewer than `max_parallel` elements are running.
+    /// There may be a delay before the element can start.
     pub(super) fn has_next(&self) -> bool {
         self.next < self.iterations.len() && self.running < self.definition.max_parallel
     }
 
-    /// Returns `true` if the next element may start now.
+    /// Returns `true` if the next element can start now.
     pub(super) fn may_begin(&self) -> bool {
         self.has_next() && self.paused_until.is_none()
     }
 
-    /// Returns `true` if the next element may start after a delay.
+    /// Returns `true` if the next element can start, but only after a delay.
     pub(super) fn is_paused(&self) -> bool {
         self.has_next() && self.paused_until.is_some()
     }
 
-    /// Returns the earliest of the times at which the loop continues after a delay or times out.
+    /// Returns the end of the delay or the timeout of the loop, whichever is earlier. Returns
+    /// `None` if there is neither.
     pub(super) fn due(&self) -> Option<Duration> {
         self.paused_until.into_iter().chain(self.deadline()).min()
     }
 
-    /// Returns the time at which the loop times out. Returns `None` if only the run limits it.
+    /// Returns the time at which the loop times out. Returns `None` if it has no timeout of its
+    /// own.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let timeout = self.definition.as_repeat()?.timeout?;
         Some(self.since.saturating_add(timeout))
     }
 
     /// Ends the delay before the next element if it has passed at the time `now`. Returns `false`
-    /// if there is no such delay.
+    /// if no delay has ended.
     pub(super) fn end_pause(&mut self, now: Duration) -> bool {
         self.paused_until.take_if(|until| *until <= now).is_some()
     }
 
-    /// Starts the next element and returns its index. Returns `None` if no element may start now.
+    /// Starts the next element and returns its index. Returns `None` if no element can start now.
     pub(super) fn begin_next(&mut self, now: Duration) -> Option<usize> {
         self.may_begin().then(|| {
             self.running += 1;
@@ -146,7 +148,7 @@ impl<'p> Loop<'p> {
         })
     }
 
-    /// Delays the next element, if there is one.
+    /// Starts the delay before the next element.
     fn pause(&mut self, now: Duration) {
         let delay = self.definition.delay_before(self.next);
         if !delay.is_zero() && self.next < self.iterations.len() {
@@ -154,8 +156,8 @@ impl<'p> Loop<'p> {
         }
     }
 
-    /// Adds an iteration to a loop without a collection. Returns `false` if the loop has the
-    /// maximum number of iterations.
+    /// Adds an iteration to a loop that repeats a call. Returns `false` if the loop has already
+    /// made `max_iterations` iterations.
     pub(super) fn repeat(&mut self, now: Duration) -> bool {
         if self.iterations.len() >= self.definition.max_iterations {
             return false;
@@ -165,8 +167,7 @@ impl<'p> Loop<'p> {
         true
     }
 
-    /// Skips all elements that have not started, and stores `why` as their error. Returns the
-    /// indexes of these elements.
+    /// Skips all elements that have not started, with the error `why`, and returns their indexes.
     pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
         let left = self.next..self.iterations.len();
         for element in left.clone() {
@@ -177,7 +178,8 @@ impl<'p> Loop<'p> {
         left
     }
 
-    /// Skips an element that was about to start, and stores `why` as its error.
+    /// Skips an element that was just started by [`begin_next`](Self::begin_next), before its tool
+    /// is called.
     pub(super) fn hold_back(&mut self, element: usize, why: StepError) {
         self.running -= 1;
         self.skip(element, why);
@@ -189,7 +191,6 @@ impl<'p> Loop<'p> {
         self.iterations[element] = Some(skipped);
     }
 
-    /// Returns `true` if all elements were skipped.
     pub(super) fn is_skipped(&self) -> bool {
         let is_skipped = |iteration: &Option<Iteration>| {
             iteration.as_ref().is_some_and(|it| it.status == Status::Skipped)
@@ -197,16 +198,15 @@ impl<'p> Loop<'p> {
         !self.iterations.is_empty() && self.iterations.iter().all(is_skipped)
     }
 
-    /// Returns `true` if at least one loop element has ended, not counting elements that were
-    /// skipped.
+    /// Returns `true` if an element has ended. Skipped elements do not count.
     pub(super) fn has_ended_any(&self) -> bool {
         let mut iterations = self.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status != Status::Skipped)
     }
 
-    /// Returns the error of the loop if its definition kept all elements from calling their tools,
-    /// for example because a reference in the arguments has no value in any element. Returns `None`
-    /// if a tool was called, or if there are no elements.
+    /// Returns the error of a loop that could not call its tool for any element, for example
+    /// because the arguments read a value that does not exist. Returns `None` if the tool was
+    /// called, or if there are no elements.
     pub(super) fn uncalled(&self) -> Option<StepError> {
         if self.attempts > 0 {
             return None;
@@ -220,7 +220,7 @@ impl<'p> Loop<'p> {
         is_of_all.then(|| first.at("no element was called; element 0"))
     }
 
-    /// Stores the outcome of a loop element that has ended at the time `now`.
+    /// Stores the outcome of an element that ended at the time `now`.
     pub(super) fn end(&mut self, index: usize, mut outcome: Outcome, now: Duration) {
         self.running -= 1;
         self.attempts += outcome.attempts;
@@ -238,13 +238,12 @@ impl<'p> Loop<'p> {
         self.running == 0 && self.next == self.iterations.len()
     }
 
-    /// Returns `true` if at least one element has completed.
     pub(super) fn has_completed_any(&self) -> bool {
         let mut iterations = self.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status == Status::Completed)
     }
 
-    /// Returns the error of a loop of which no element has completed.
+    /// Returns the error of a loop in which no element completed.
     pub(super) fn no_success(&self) -> StepError {
         let count = self.iterations.len();
         let last = self.iterations.iter().rev().flatten().find_map(|it| it.error.clone());
@@ -257,8 +256,8 @@ impl<'p> Loop<'p> {
         }
     }
 
-    /// Returns the output of a loop that ends early. Elements that were running get the status
-    /// `cancelled`, and elements of a collection that have not started get the status `skipped`.
+    /// Returns the output of a loop that ends early. Running elements get the status `cancelled`.
+    /// Elements of a collection that have not started get the status `skipped`.
     pub(super) fn into_partial_output(mut self) -> Value {
         if self.definition.as_repeat().is_some() {
             self.iterations.truncate(self.next);
@@ -271,8 +270,7 @@ impl<'p> Loop<'p> {
         self.into_output()
     }
 
-    /// Returns the output of the loop, which contains a JSON object for each element, in the order
-    /// of the elements.
+    /// Returns the output of the loop. It contains a JSON object for each element, in order.
     pub(super) fn into_output(mut self) -> Value {
         let last = self.definition.as_repeat().map(|_| self.last_output());
         let ends_at_success = self.definition.ends_at_success();
@@ -323,7 +321,7 @@ impl<'p> Loop<'p> {
         Value::Object(output)
     }
 
-    /// Returns the output of the last iteration that has one, or null if none has.
+    /// Returns the output of the last iteration that has one, or null if there is no output.
     fn last_output(&self) -> Value {
         let mut outputs = self.iterations.iter().rev().flatten();
         outputs.find_map(|iteration| iteration.output.clone()).unwrap_or_default()
@@ -333,8 +331,8 @@ impl<'p> Loop<'p> {
 // === impl RunState ===
 
 impl RunState {
-    /// Stores the output of a loop that ends early, so that the report of a failed run can contain
-    /// it. Does nothing if no element has ended, or if all elements that have ended were skipped.
+    /// Stores the output of a loop that ends early for the error report of a failed run. Does
+    /// nothing if no element has ended, not counting skipped ones.
     pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
         if each.has_ended_any() {
             self.preserved.add(each.step, each.into_partial_output());

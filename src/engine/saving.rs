@@ -1,4 +1,4 @@
-//! Stores the state of a run while it runs, so that another process can continue the run.
+//! Stores the state of a run while the run is running, so that another process can continue it.
 
 use std::{
     sync::Arc,
@@ -10,46 +10,46 @@ use futures::{FutureExt, future::BoxFuture};
 use super::{scheduler::Progress, scope::Used, state::RunState};
 use crate::message::checkpoint::CheckpointError;
 
-/// The result of storing a state.
+/// The result of storing the state of a run.
 pub(crate) type Saved = Result<(), CheckpointError>;
 
-/// Stores the states of one run.
+/// Stores the state of one run.
 pub(crate) trait SaveState: Send + Sync {
-    /// Serializes the state of the run, and stores it. `used` is the resource usage of the whole
-    /// composite call.
+    /// Serializes and stores the state of the run. `used` is the resource usage of the whole call
+    /// of the composite.
     fn save(&self, state: &RunState, used: Used) -> BoxFuture<'static, Saved>;
 }
 
-/// The stored states of a run: which of them is stored, and which is being stored.
+/// The progress of storing a run while it is running.
 pub(crate) struct Saving {
     pub(super) store: Arc<dyn SaveState>,
-    /// If `true`, the run has not stored a state yet, and so has called nothing.
+    /// If `true`, the run has not stored a state yet, and therefore has not called a tool.
     pub(super) is_new: bool,
-    /// The progress of the state that was stored last. `None` if no state was stored.
+    /// The progress of the run when its state was last stored. `None` if it was not stored yet.
     pub(super) saved: Option<Progress>,
-    /// The future that stores a state. `None` if no state is being stored.
+    /// The future that is storing a state. `None` if no state is being stored.
     pub(super) pending: Option<BoxFuture<'static, Saved>>,
     pub(super) failure: Option<Unsaved>,
 }
 
-/// A run that has ended because its state was not stored.
+/// The error of a run that ended because storing its state failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unsaved {
     pub(crate) error: CheckpointError,
-    /// If `true`, the run has called nothing.
+    /// If `true`, the run has not called a tool.
     pub(crate) is_new: bool,
 }
 
 // === impl Saving ===
 
 impl Saving {
-    /// Creates the value for a run whose states `store` stores. `is_new` is `true` if the run
-    /// starts, and `false` if it resumes.
+    /// Creates a value for a run whose state is stored in `store`. `is_new` is `true` for a new
+    /// run, and `false` for a run that resumes.
     pub(crate) fn new(store: Arc<dyn SaveState>, is_new: bool) -> Self {
         Self { store, is_new, saved: None, pending: None, failure: None }
     }
 
-    /// Returns the result of storing a state. Returns `Pending` if no state is being stored.
+    /// Polls the pending attempt to store a state. Returns `Pending` if there is none.
     pub(super) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<Saved> {
         let Some(pending) = &mut self.pending else { return Poll::Pending };
         let saved = pending.poll_unpin(cx);

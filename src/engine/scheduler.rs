@@ -1,10 +1,10 @@
 //! The scheduler of a run: a state machine without I/O.
 //!
-//! The scheduler receives events (a call has ended, a deadline has passed, a limit was reached) and
-//! returns [commands](Command) (call a tool, wait, suspend the run). It calls no tools, reads no
-//! clock and has no timer. Its driver does all of this: on Tokio, [`Run`](super::run::Run). Random
-//! numbers are generated from a seed that the driver provides. The scheduler is therefore
-//! deterministic: the same events at the same times result in the same commands.
+//! The scheduler receives events, such as the end of a call or a deadline. It returns
+//! [commands](Command), such as to call a tool or to suspend the run. Its driver executes the
+//! commands: on Tokio, [`Run`](super::run::Run). The scheduler itself has no clock and no timer,
+//! and takes the seed of its random numbers from the driver. It is therefore deterministic: the
+//! same events at the same times result in the same commands.
 //!
 //! All times are durations since the start of the run.
 
@@ -41,89 +41,86 @@ use super::{
 };
 use crate::expr::{Condition, Expression};
 
-/// The maximum number of expressions that a run evaluates before it yields to other tasks. Without
-/// this limit, a run with many slow expressions would block other tasks.
+/// The maximum number of expressions that a run evaluates before it yields to other tasks.
 const EVALUATIONS: u8 = 32;
 
-/// The state machine of a run. Decides which [`Command`] its driver executes next. The scheduler
-/// itself makes no calls and reads no clock.
+/// The state machine of a run. It decides which [`Command`] its driver executes next.
 pub(super) struct Scheduler<'p, E> {
     pub(super) plan: &'p Plan,
-    /// The deadline of the run, as a duration since its start.
     deadline: Duration,
-    /// If `true`, a limit can end the run, and the driver must permit each tool call before it
-    /// starts.
+    /// If `true`, the driver must permit each tool call before it starts, because a limit such as
+    /// `max_calls` can end the run.
     is_limited: bool,
-    /// The settings for questions to the user. `None` if no step of the plan asks questions. Boxed
-    /// because most plans have no questions.
+    /// The settings for questions to the user. `None` if neither the plan nor its tools ask
+    /// questions. Boxed because most plans ask none.
     asking: Option<Box<Asking<'p>>>,
-    /// The state of the run. Boxed because it is large and moved often.
+    /// Boxed because it is large and moved often.
     pub(super) state: Box<RunState>,
     pub(super) effects: E,
     /// The steps that have not started.
     waiting: StepSet,
-    /// The steps that have started but not ended, including steps that wait for the user.
+    /// The steps that have started but not ended. They include steps that wait for the user's
+    /// answers.
     running: StepSet,
-    /// The steps that have ended.
     finished: StepSet,
-    /// The pending tool calls of steps and of loop elements.
+    /// The running calls of steps and loop elements, including calls that wait for a retry.
     calls: Vec<Attempts<'p>>,
     loops: Vec<Loop<'p>>,
-    /// The loops that must be checked, because they may be able to start their next element.
+    /// The loops that may be able to start their next element.
     advancing: StepSet,
-    /// The number of calls whose retry delay has passed, and whose next attempt has not started.
+    /// The number of calls whose retry delay has passed. Their next attempts have not started yet.
     retrying: u32,
-    /// Whether a question may not have been processed since a suspended run was resumed.
+    /// If `true`, the run was resumed and some questions have not been processed since then.
     is_resuming: bool,
-    /// The call that waits for the driver's permit. `None` if no permit was requested. Boxed
-    /// because most runs have no limits that require permits.
+    /// The call or loop for which the scheduler has requested a permit from the driver, if any.
+    /// Boxed because most runs need no permits.
     requested: Option<Box<Start<'p>>>,
-    /// The calls that may have started before the previous process of the run stopped. `None` if
-    /// the run did not start from such a state.
+    /// The calls that may have been running when the previous process of the run stopped. `None` if
+    /// the run has no previous process.
     takeover: Option<Box<Takeover>>,
-    /// The earliest deadline that was set since the last call of
-    /// [`take_soonest`](Self::take_soonest). `None` if none was set.
+    /// The earliest deadline since the last [`take_soonest`](Self::take_soonest). `None` if no
+    /// deadline was set since then.
     soonest: Option<Duration>,
-    /// The number of expressions that the run may still evaluate before it yields to other tasks.
+    /// The number of expressions that the run may evaluate before it yields to other tasks.
     evaluations: u8,
-    /// If `true`, the input of the run is kept after the last step has read it. This is necessary
-    /// if tools may ask questions, because a tool is called again with the same arguments after the
-    /// user has answered.
+    /// If `true`, the input is kept after the last step has read it, because a tool may be called
+    /// again with the same arguments. This happens after the tool has asked the user questions.
     keeps_arguments: bool,
     random: Rng,
 }
 
-/// The settings of a run that its scheduler needs.
+/// The settings of a scheduler.
 pub(super) struct Settings<'p> {
-    /// The deadline of the run, as a duration since its start.
     pub(super) deadline: Duration,
-    /// If `true`, a limit can end the run, and the driver must permit each tool call before it
-    /// starts.
+    /// If `true`, the driver must permit each tool call before it starts, because a limit such as
+    /// `max_calls` can end the run.
     pub(super) is_limited: bool,
-    /// If `true`, tools may ask questions, because the client can answer at least one kind of
-    /// question.
+    /// If `true`, tools may ask the client questions, because the client can answer at least one
+    /// kind of question.
     pub(super) tools_may_ask: bool,
-    /// The seed of the random retry delays.
+    /// The seed for the random retry delays.
     pub(super) seed: u64,
-    /// The settings for questions to the user. `None` if no step of the plan asks questions.
+    /// The settings for questions to the user. `None` if neither the plan nor its tools ask
+    /// questions.
     pub(super) asking: Option<Box<Asking<'p>>>,
-    /// The indexes of the call sites whose tools may be called again after the process has stopped.
-    /// Empty if the run does not continue the run of another process.
+    /// The indexes of the call sites whose tools may be called twice with the same arguments. Only
+    /// needed, and otherwise empty, if the run continues after its process has stopped.
     pub(super) repeatable: Vec<usize>,
 }
 
-/// The settings for the questions that the steps of a run ask the user.
+/// The settings for questions to the user.
 pub(super) struct Asking<'p> {
-    /// The start of the run, as Unix time in milliseconds.
+    /// The start of the run, as Unix time in milliseconds. Used to compute the deadlines of
+    /// questions.
     pub(super) started_unix_ms: u64,
-    /// If `true`, the client can show the user a form for a question.
+    /// If `true`, the client can show forms (`elicitation`).
     pub(super) has_forms: bool,
-    /// The reason why the run must not ask questions. `None` if it may ask them.
+    /// The reason why questions are forbidden. `None` if they are allowed.
     pub(super) closed: Option<&'p str>,
-    /// The maximum size of the run's state, in bytes. A run whose state is larger cannot be
-    /// suspended for a question.
+    /// The maximum size of the run's state, in bytes. A run with a larger state cannot be suspended
+    /// for a question.
     pub(super) room: usize,
-    /// The steps that ask the user, excluding steps whose failure does not fail the run.
+    /// The steps that ask the user questions. Excludes steps whose failure does not fail the run.
     pub(super) steps: StepSet,
     /// The indexes of the call sites whose tools are read-only.
     pub(super) read_only: Vec<usize>,
@@ -133,24 +130,23 @@ pub(super) struct Asking<'p> {
 enum Start<'p> {
     Call(usize, &'p CallSite),
     Loop(usize, &'p LoopPlan, Vec<Value>),
-    /// The next element of the loop in this step.
+    /// The next element of the loop of this step.
     Element(usize),
 }
 
-/// The action that a step performs when it starts.
+/// The first action of a step whose condition is true, or `Skip`.
 enum Begin<'p> {
     Skip,
     Start(Start<'p>),
     Ask(&'p Elicitation),
-    /// Completes the step immediately with this output, without a tool call.
+    /// Completes the step with this output, without a tool call.
     Output(Value),
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Creates the scheduler of a run. `state` is a new state, or the state of a suspended run that
-    /// resumes.
+    /// Creates the scheduler of a new run, or of a suspended run that resumes from `state`.
     #[inline(always)]
     pub(super) fn new(
         plan: &'p Plan,
@@ -199,8 +195,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the next command for the driver. `now` is the current time, as a duration since the
-    /// start of the run.
+    /// Returns the next command for the driver. `now` is the time since the start of the run.
     #[inline]
     pub(super) fn next(&mut self, now: Duration) -> Command<'p> {
         if self.is_over() {
@@ -234,7 +229,6 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the steps that are running.
     #[inline]
     pub(super) const fn running(&self) -> StepSet {
         self.running
@@ -246,7 +240,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.evaluations = 0;
     }
 
-    /// Allows the run to continue after it has yielded to other tasks.
+    /// Resets the number of expressions that the run may evaluate after it has yielded.
     #[inline]
     pub(super) const fn go_on(&mut self) {
         self.evaluations = EVALUATIONS;
@@ -257,9 +251,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.evaluations = self.evaluations.saturating_sub(1);
     }
 
-    /// Returns `true` if the outcome of the run is decided, so that all other steps must be
-    /// stopped. This is the case if the failure of a step has failed the run, or if the plan stops
-    /// at the first success and a step has succeeded.
+    /// Returns `true` if all running steps must be stopped, because the outcome of the run is
+    /// decided. This is the case if the failure of a step failed the run, or after the first
+    /// success with [`Stop::FirstSuccess`].
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.state.failed.is_some()
@@ -271,15 +265,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         last.is_some_and(|outcome| outcome.is_success())
     }
 
-    /// Returns `true` if a user's response, a stop step or a limit has ended the run. No further
-    /// step starts then, but running steps may finish.
+    /// Returns `true` if the run has ended early because of a stop step, a user's response or a
+    /// limit. Running steps may finish, but no further step starts.
     #[inline]
     const fn has_ended(&self) -> bool {
         self.state.ended_by.is_some() || self.state.reached.is_some()
     }
 
-    /// Returns the waiting steps that may start without exceeding the concurrency limit. Does not
-    /// check their dependencies.
+    /// Returns the waiting steps that may start within the concurrency limit. Their dependencies
+    /// may not have finished yet.
     #[inline]
     fn startable(&self) -> StepSet {
         if self.has_ended() {
@@ -295,15 +289,14 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the first step, in the order of the plan, that may start now: its dependencies have
-    /// finished, and the concurrency limit is not reached.
+    /// Returns the first step that can start now: its dependencies have finished, and the
+    /// concurrency limit is not reached.
     #[inline]
     fn next_ready(&self) -> Option<usize> {
         let mut startable = self.startable();
         startable.find(|&step| self.plan.needs(step).is_subset(self.finished))
     }
 
-    /// Starts a step whose dependencies have finished.
     #[inline]
     fn begin_step(&mut self, step: usize, now: Duration) -> Command<'p> {
         self.waiting.remove(step);
@@ -339,13 +332,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Evaluates the condition of a step, and returns what the step does: call a tool, start a
-    /// loop, ask the user, complete with a computed output, or skip.
+    /// Evaluates the condition of a step, and decides what the step does. For example, it calls a
+    /// tool, starts a loop, asks the user, or is skipped.
     ///
     /// # Errors
     ///
-    /// Returns an error if an expression of the step cannot be evaluated, such as its condition, or
-    /// if a loop has more elements than it allows.
+    /// Returns an error if an expression cannot be evaluated, or if a loop would have more than
+    /// `max_iterations` elements.
     #[inline]
     fn decide(&mut self, step: usize) -> Result<Begin<'p>, StepError> {
         let plan = self.plan;
@@ -371,8 +364,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(site.map_or(Begin::Skip, |site| Begin::Start(Start::Call(step, site))))
     }
 
-    /// Evaluates the collection of a loop, and returns its elements. Returns an empty list for a
-    /// loop without a collection, which only repeats a call.
+    /// Returns the elements of a loop's collection. Returns an empty list for a loop that repeats a
+    /// call.
     fn items(&mut self, each: &LoopPlan) -> Result<Vec<Value>, StepError> {
         let Some(collection) = each.as_collection() else { return Ok(Vec::new()) };
         self.count_evaluation();
@@ -389,16 +382,16 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.evaluate(|data| condition.evaluate(data))
     }
 
-    /// Evaluates the expression of a step that calls no tool. `key` is the name of the expression
-    /// in the definition of the step, such as `value`. Error messages contain it.
+    /// Evaluates an expression of a step that calls no tool. Error messages start with `key`, the
+    /// name of the expression in the definition, such as `value`.
     fn compute(&mut self, expression: &Expression, key: &str) -> Result<Value, StepError> {
         self.count_evaluation();
         let value = self.state.evaluate(|data| expression.evaluate_in(data));
         value.map(Option::unwrap_or_default).map_err(|error| error.at(key))
     }
 
-    /// Returns the tool call of the first case whose condition is true. If no condition is true,
-    /// returns the default call of the switch. Returns `None` if the switch has no default.
+    /// Returns the call of the first case whose condition is true, or the default call if there is
+    /// no such case. Returns `None` if the switch has no default.
     fn case(&mut self, switch: &'p Switch) -> Result<Option<&'p CallSite>, StepError> {
         for (at, (when, site)) in switch.cases.iter().enumerate() {
             if self.holds(when).map_err(|error| error.at(&format!("case {at}")))? {
@@ -408,8 +401,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(switch.default.as_ref())
     }
 
-    /// Starts a tool call or a loop. If a limit can end the run, the start first waits for a permit
-    /// from the driver.
+    /// Starts a tool call or a loop. If limits such as `max_calls` can end the run, first requests
+    /// a permit from the driver.
     #[inline]
     fn request(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         if self.is_limited && start.calls() {
@@ -419,7 +412,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin(start, now)
     }
 
-    /// Starts a tool call, a loop or a loop element. Called after a required permit was granted.
+    /// Starts a tool call, a loop or a loop element. If a permit was required, the driver has
+    /// granted it.
     #[inline]
     fn begin(&mut self, start: Start<'p>, now: Duration) -> Command<'p> {
         match start {
@@ -444,7 +438,6 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Evaluates the arguments of a tool call that is about to start.
     #[inline]
     fn arguments(&mut self, site: &CallSite) -> Result<JsonObject, StepError> {
         match &site.arguments {
@@ -462,8 +455,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns `true` if the current tool call is the last reader of the run's input, so that it
-    /// may move the input instead of cloning it.
+    /// Returns `true` if no other step and no output reads the input of the run after the current
+    /// call. The call may then move the input instead of cloning it.
     #[inline]
     fn is_last_to_read_input(&self) -> bool {
         let readers = self.plan.input_readers;
@@ -472,15 +465,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         !self.plan.answer_reads_input && readers.intersection(self.waiting).is_empty() && !loops()
     }
 
-    /// Returns the outcome of a step that failed without calling its tool.
+    /// Returns the outcome of a step that failed before its tool was called.
     fn uncalled(&mut self, error: StepError, now: Duration) -> Outcome {
         // Preparing the arguments may have taken as long as evaluating an expression.
         self.count_evaluation();
         Outcome { attempts: 0, ..Outcome::answered(now, now, Err(error)) }
     }
 
-    /// Records the outcome of a step. If the step has failed, also fails the run, unless the plan
-    /// allows this step to fail.
+    /// Records the outcome of a step. If the step failed, the run fails too, unless the step may
+    /// fail.
     #[inline]
     pub(super) fn finish(&mut self, step: usize, outcome: Outcome) {
         // If a limit rejected the step, the limit has already ended the run, and the run does not
@@ -492,7 +485,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.record(step, outcome);
     }
 
-    /// Records the outcome of a step. In contrast to [`finish`](Self::finish), never fails the run.
+    /// Records the outcome of a step. Unlike [`finish`](Self::finish), never fails the run.
     #[inline]
     fn record(&mut self, step: usize, outcome: Outcome) {
         self.effects.end_step(step, &outcome, self.state.limit());
@@ -501,8 +494,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.finish(self.plan, step, outcome, self.finished);
     }
 
-    /// Applies `on_refusal` after the user has declined or not answered a question: fails the run,
-    /// ends it early, or lets it continue.
+    /// Applies `on_decline` or `on_cancel` after the user has declined or not answered the question
+    /// of a step. Fails the run, ends it early, or lets it continue.
     fn note_refusal(&mut self, step: usize, on_refusal: OnRefusal) {
         // A finally step does not change the outcome of the run.
         if self.plan.is_final(step) {
@@ -524,7 +517,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 // === impl Start ===
 
 impl Start<'_> {
-    /// Returns `true` if the start makes a tool call. Returns `false` for a loop over an empty
+    /// Returns `true` if the start leads to a tool call. Returns `false` for a loop over an empty
     /// collection.
     const fn calls(&self) -> bool {
         match self {
@@ -533,8 +526,8 @@ impl Start<'_> {
         }
     }
 
-    /// Returns the index of the call site. Returns `None` for a loop element, because the call site
-    /// was already checked when the loop started.
+    /// Returns the index of the call site. Returns `None` for a loop element, because the start of
+    /// the loop already covers its call site.
     const fn site(&self) -> Option<usize> {
         match self {
             Self::Call(_, site) => Some(site.site),
@@ -544,7 +537,7 @@ impl Start<'_> {
     }
 }
 
-/// Converts evaluated arguments to a JSON object. Returns an error if the value is not an object.
+/// Converts evaluated arguments to a JSON object.
 #[inline]
 fn object(arguments: Result<Option<Value>, StepError>) -> Result<JsonObject, StepError> {
     match arguments? {

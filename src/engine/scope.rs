@@ -23,53 +23,47 @@ use crate::{
     observe::Observers,
 };
 
-/// The factor between `max_result_bytes` and the maximum memory of the JSON values that one call of
-/// a composite parses from text results.
+/// Parsed text results of one call may use at most this many times `max_result_bytes` of memory.
 const PARSED_TIMES: usize = 16;
 
-/// The deadline, limits and observers that apply to a run. The scope of a nested run is derived
-/// from the scope of its outer run.
+/// The deadline, limits and observers of a run. A nested run derives its scope from the scope of
+/// its outer run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     meter: Arc<Meter>,
-    /// The account that counts the costs of the run's tool calls. `None` until
-    /// [`of_run`](Self::of_run) assigns the scope to a run.
+    /// Adds up the costs of the tool calls of the run. `None` until [`of_run`](Self::of_run)
+    /// assigns the scope to a run.
     account: Option<Arc<Account>>,
-    /// The parts of this scope that belong to this run alone. The other parts are shared with an
-    /// outer run.
+    /// The parts of this scope that belong to this run alone. All others are shared with the outer
+    /// run.
     owns: Owns,
-    /// The start time of this run.
     pub(crate) started: Instant,
-    /// The time at which the run or its finally steps must end. [`nested`](Self::nested) limits it
-    /// to the deadline of the outer run.
+    /// The time at which the run must end. A nested run ends with its outer run at the latest.
     pub(crate) deadline: Instant,
-    /// The interval after which a run without progress sends a heartbeat to the client. Zero
-    /// disables heartbeats.
+    /// The interval of heartbeats: progress notifications that a run sends while it makes no other
+    /// progress. Zero disables heartbeats.
     pub(super) heartbeat: Duration,
-    /// Whether the client may be asked questions.
     asking: Asking,
-    /// The observers that receive the events of the run.
     pub(super) observers: Observers,
-    /// The branch of the outer run that calls this run. `None` if the run is not nested or its
+    /// The step of the outer run that calls this run. `None` if the run is not nested, or if its
     /// outer run is not observed.
     pub(super) place: Option<Arc<BranchPlace>>,
-    /// The ID of a nested run. A retried call of the nested composite keeps this ID. `None` if the
-    /// run is not nested.
+    /// The ID of a nested run. Retries of the call keep the ID. `None` if the run is not nested.
     pub(super) run_id: Option<Arc<str>>,
 }
 
-/// States whether the run may ask the client questions.
+/// Determines whether a run may ask the user questions.
 #[derive(Clone, Debug)]
 enum Asking {
-    /// Questions are allowed. The outermost run can be suspended for a question if its state has at
-    /// most `room` bytes. `room` is `usize::MAX` if suspended runs stay in memory.
+    /// Questions are allowed. A run can be suspended for a question if its state has at most `room`
+    /// bytes. `usize::MAX` means no limit, because suspended runs stay in memory.
     Open { room: usize },
-    /// Questions are forbidden for this reason, which the error of a question contains.
+    /// Questions fail with this reason.
     Closed(Arc<str>),
 }
 
-/// The resource usage of one call of a composite, including all nested runs. It is saved while the
-/// call is suspended, so that the limits still apply after it resumes.
+/// The resource usage of one call of a composite, including nested runs. Stored while the run is
+/// suspended, so that limits such as `max_calls` apply to the whole call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     calls: usize,
@@ -77,8 +71,8 @@ pub(crate) struct Used {
     parsed_bytes: usize,
 }
 
-/// The resource usage of a single run. It is saved while the run is suspended, so that the run
-/// continues to count from these values after it resumes.
+/// The resource usage of a single run. Stored while the run is suspended, so that limits in the
+/// definition of its composite apply to the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
     #[serde(skip_serializing_if = "is_zero", default)]
@@ -98,13 +92,14 @@ struct Owns {
 // === impl Scope ===
 
 impl Scope {
-    /// Creates the scope of an outermost run that starts now.
+    /// Creates the scope of a run that is not nested and starts now.
     pub(crate) fn new(limits: CallLimits, timeout: Duration) -> Self {
         Self::resumed(limits, timeout, Used::default(), Instant::now())
     }
 
-    /// Creates the scope of an outermost run that resumes. `used` is its resource usage before the
-    /// suspension. The deadline is `timeout` after `started`, the start of the run.
+    /// Creates the scope of a run that is not nested and resumes. `used` is the resource usage
+    /// before the suspension. `started` is the start of the run. The run must end `timeout` after
+    /// it.
     pub(crate) fn resumed(
         limits: CallLimits,
         timeout: Duration,
@@ -135,22 +130,20 @@ impl Scope {
         }
     }
 
-    /// Forbids all further questions to the client. The reason `why` becomes the error message of a
-    /// question.
+    /// Forbids questions to the user. They fail with the reason `why`.
     pub(crate) fn close(mut self, why: Arc<str>) -> Self {
         self.asking = Asking::Closed(why);
         self
     }
 
-    /// Sets the maximum size of the outermost run's state, in bytes. A run whose state is larger
-    /// cannot be suspended for a question.
+    /// Sets the maximum size of the run's state, in bytes. A run with a larger state cannot be
+    /// suspended for a question.
     pub(crate) fn state_room(mut self, bytes: usize) -> Self {
         self.asking = Asking::Open { room: bytes };
         self
     }
 
-    /// Returns the reason why the run must not ask questions. Returns `None` if it may ask
-    /// questions.
+    /// Returns the reason why questions are forbidden. Returns `None` if they are allowed.
     pub(crate) const fn closed(&self) -> Option<&Arc<str>> {
         match &self.asking {
             Asking::Open { .. } => None,
@@ -158,7 +151,7 @@ impl Scope {
         }
     }
 
-    /// Returns the maximum size of the run's state, in bytes. A run whose state is larger cannot be
+    /// Returns the maximum size of the run's state, in bytes. A run with a larger state cannot be
     /// suspended for a question. Returns `usize::MAX` if questions are forbidden.
     pub(super) const fn room(&self) -> usize {
         match self.asking {
@@ -172,13 +165,12 @@ impl Scope {
         self
     }
 
-    /// Sets the observers that receive the events of the run.
     pub(crate) fn observers(mut self, observers: Observers) -> Self {
         self.observers = observers;
         self
     }
 
-    /// Returns the resource usage of the whole composite call, including its nested runs.
+    /// Returns the resource usage of the whole call of the composite, including nested runs.
     pub(crate) fn used(&self) -> Used {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let meter = self.meter.outermost();
@@ -189,7 +181,7 @@ impl Scope {
         }
     }
 
-    /// Returns the scope of a nested run that starts now. Its deadline is `timeout` from now, or
+    /// Returns the scope of a nested run that starts now. The run must end after `timeout`, or at
     /// the deadline of this scope if that is earlier.
     pub(crate) fn nested(&self, timeout: Duration) -> Self {
         let started = Instant::now();
@@ -197,10 +189,11 @@ impl Scope {
         Self { started, deadline, ..self.clone() }
     }
 
-    /// Returns the scope of this run's finally steps. Their deadline is `grace` from now.
+    /// Returns the scope of the finally steps of this run. They must end after the duration
+    /// `grace`.
     ///
-    /// Limits that may have ended the run do not apply to the finally steps. They count from zero,
-    /// toward the limits of a new composite call.
+    /// The limits that can end the run do not apply to the finally steps. Their tool calls count
+    /// from zero toward the limits for one call of a composite.
     pub(crate) fn of_finals(&self, grace: Duration) -> Self {
         let outer = self.meter.outermost();
         let meter = Meter {
@@ -218,9 +211,9 @@ impl Scope {
         Self { meter: Arc::new(meter), owns, deadline, ..self.clone() }
     }
 
-    /// Assigns this scope to the run `name`. `limits` are the limits of this run alone, and
-    /// `context` is its request context. `spent` is the resource usage before a suspension, or
-    /// `None` for a new run.
+    /// Returns the scope for a run of the composite `name`. `limits` are the limits in its
+    /// definition. `spent` is the resource usage of the run before it was suspended, or `None` for
+    /// a new run.
     pub(crate) fn of_run(
         mut self,
         name: &Arc<str>,
@@ -259,9 +252,8 @@ impl Scope {
         self
     }
 
-    /// Returns the resource usage of this run alone, so that it can be saved while the run is
-    /// suspended. Includes calls and result bytes only if the run has its own meter, and costs only
-    /// if it has its own account. Returns `None` if all of these values are zero.
+    /// Returns the resource usage of this run, to store it while the run is suspended. Counts only
+    /// what the run does not share with an outer run. Returns `None` if all counts are zero.
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
@@ -274,22 +266,22 @@ impl Scope {
         (spent != Spent::default()).then(|| Box::new(spent))
     }
 
-    /// Returns the account that counts the costs of the run's tool calls. Returns `None` if the
-    /// scope was not assigned to a run.
+    /// Returns the account that adds up the costs of the tool calls of the run. Returns `None`
+    /// before [`of_run`](Self::of_run).
     pub(super) const fn account(&self) -> Option<&Arc<Account>> {
         self.account.as_ref()
     }
 
-    /// Returns `true` if a limit of this run or of an outer run can end the run.
+    /// Returns `true` if a limit of this run or of an outer run, such as `max_calls`, can end the
+    /// run.
     pub(super) fn is_limited(&self) -> bool {
         self.meter.can_end_runs()
     }
 
-    /// Returns the limit that has ended this run or an outer run. Returns `None` if no limit was
+    /// Returns the limit that ended this run or an outer run. Returns `None` if no limit was
     /// reached.
     ///
-    /// If limits of several nested runs were reached, returns the limit of the outermost one,
-    /// because its end also ends the runs inside it.
+    /// If several nested runs have reached limits, returns the limit of the outermost one.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -297,8 +289,8 @@ impl Scope {
         self.meter.chain().filter_map(Meter::reached).last()
     }
 
-    /// Like [`reached`](Self::reached), but also returns a limit that allows no further tool call.
-    /// Called before each tool call.
+    /// Like [`reached`](Self::reached), but also returns a limit that the next tool call would
+    /// exceed. Called before each tool call.
     pub(super) fn reached_by_call(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -313,8 +305,6 @@ impl Scope {
         self.reached()
     }
 
-    /// Counts a tool call toward the limits of this run and of its outer runs.
-    ///
     /// # Errors
     ///
     /// Returns an error if the call would exceed a limit.
@@ -332,7 +322,7 @@ impl Scope {
         })
     }
 
-    /// Adds the size of a tool's reply, in bytes, to the total size of the run's tool results.
+    /// Adds the size of a tool's reply to the total size of the tool results, in bytes.
     ///
     /// # Errors
     ///
@@ -341,8 +331,8 @@ impl Scope {
         self.count_bytes(&self.meter, "an answer", bytes)
     }
 
-    /// Adds the size of a value that the run computes without a tool call to the total size of the
-    /// run's tool results. The value is counted because it takes memory too.
+    /// Adds the size of a computed value, such as the output of a step without a tool call, to the
+    /// total size of the tool results.
     ///
     /// # Errors
     ///
@@ -351,9 +341,9 @@ impl Scope {
         self.count_bytes(&self.meter, "a value", content_size::of_value(value))
     }
 
-    /// Counts the size of a value that the run builds from the results of its calls. It counts only
-    /// toward the limit of the whole composite call. The limits of single runs apply only to tool
-    /// results.
+    /// Counts the size of a value that the run builds from tool results, such as its output. Only
+    /// `max_result_bytes` of the whole call limits such values. Limits in the definition of a
+    /// composite apply to tool results only.
     ///
     /// # Errors
     ///
@@ -362,9 +352,8 @@ impl Scope {
         self.count_bytes(self.meter.outermost(), "a value", content_size::of_value(value))
     }
 
-    /// Counts `bytes`, the memory of a JSON value that is parsed from a text result. Returns an
-    /// error if the memory of all these values would exceed [`PARSED_TIMES`] times
-    /// `max_result_bytes`.
+    /// Counts the memory of a JSON value that was parsed from a text result. Returns an error if
+    /// the values of the whole call would need more than [`PARSED_TIMES`] times `max_result_bytes`.
     pub(super) fn count_parsed(&self, bytes: usize) -> Result<(), StepError> {
         let meter = self.meter.outermost();
         let max = meter.max_result_bytes;
@@ -396,12 +385,13 @@ impl Scope {
         Err(StepError { ends_run: reached.is_some(), ..error })
     }
 
-    /// Returns the error of a step or tool call that was rejected because of the limit `reached`.
+    /// Returns the error of a step or tool call that was rejected because of a limit.
     fn refusal(&self, reached: &Reached) -> StepError {
         reached.refusal(self.name())
     }
 
-    /// Returns the name of the run if it has its own meter. Otherwise, returns an empty string.
+    /// Returns the name of the composite if the run has limits of its own. Otherwise, returns an
+    /// empty string.
     fn name(&self) -> &str {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)

@@ -1,6 +1,6 @@
-//! Tests for default values, which are not serialized.
+//! Functions that test for default values, for `skip_serializing_if` of serde.
 //!
-//! Attributes of serde require functions that take references.
+//! They take references, as serde requires.
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 pub(super) const fn is_false(value: &bool) -> bool {

@@ -1,4 +1,4 @@
-//! Decides the outcome of a run before its finally steps run.
+//! Decides the outcome of a run before its finally steps, and restores it after them.
 
 use std::mem;
 
@@ -7,13 +7,13 @@ use super::{finally::Settled, state::RunState};
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if the outcome of the run is decided, so that only its finally steps remain.
+    /// Returns `true` if the outcome of the run is decided, and only finally steps remain.
     pub(crate) const fn is_settled(&self) -> bool {
         self.settled.is_some()
     }
 
-    /// Decides the outcome of the run, and saves it while the finally steps run. Called when all
-    /// other steps have ended.
+    /// Decides the outcome of the run when all steps except the finally steps have ended. Saves the
+    /// outcome until [`restore_outcome`](Self::restore_outcome).
     pub(super) fn settle(&mut self) {
         self.settled.get_or_insert_with(|| {
             Box::new(Settled {
@@ -26,8 +26,7 @@ impl RunState {
         });
     }
 
-    /// Restores the outcome that [`settle`](Self::settle) has saved. Called when the finally steps
-    /// have ended.
+    /// Restores the saved outcome of the run after the finally steps have ended.
     pub(super) fn restore_outcome(&mut self) {
         if let Some(settled) = self.settled.take() {
             let Settled { failed, timed_out, ended_by, reached, skipped_elements } = *settled;

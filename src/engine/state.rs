@@ -1,4 +1,4 @@
-//! The state of a run, including its pending questions.
+//! The state of a run, which can be stored and resumed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,137 +21,131 @@ use super::{
 };
 use crate::message::Context;
 
-/// The maximum number of tool calls that a stored state may contain. States with more calls are
-/// rejected as invalid, so that later sums cannot overflow.
+/// The maximum number of attempts in a stored state. States with more attempts are rejected as
+/// invalid, so that sums cannot overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// The key of the question that a step itself asks. The key can be empty, because such a step asks
-/// only one question. The questions of a tool have the keys that the tool has chosen.
+/// The key of the question of a step, which asks only one. Keys of a tool's questions come from the
+/// tool.
 pub(super) const OWN: &str = "";
 
-/// The state of a run: its input, the outcomes of its finished steps, its pending questions, and
-/// what it needs to resume.
+/// The state of a run: its input, the outcomes of its finished steps, and its pending questions.
 ///
-/// The state can be serialized. A run can therefore be suspended in one process and resumed in
+/// The state can be serialized. A run can therefore be suspended in one process and resume in
 /// another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunState {
-    /// The validated input of the run. Set to null, to save memory, after the last step that reads
-    /// it has finished.
+    /// The validated input of the run. Replaced with null after the last step that reads it has
+    /// finished, to save memory.
     pub(crate) input: Value,
-    /// The outcome of each step, in the order of the plan. `None` for a step that has not finished.
+    /// The outcome of each step, in the order of the plan. `None` for steps that have not finished.
     pub(crate) outcomes: Vec<Option<Outcome>>,
     /// The finished steps, in the order in which they finished.
     pub(crate) finished: Vec<usize>,
-    /// The step whose failure has failed the run. `None` if the run has not failed.
+    /// The step that failed the run. `None` if the run has not failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<usize>,
     /// If `true`, the run ended because its deadline passed.
     #[serde(skip_serializing_if = "is_false", default)]
     pub(crate) timed_out: bool,
     /// The step that ended the run early: a stop step, or a question that the user declined or did
-    /// not answer. `None` if no step did.
+    /// not answer. `None` if no step has ended the run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) ended_by: Option<usize>,
-    /// The saved outcome of the run while its finally steps run. Otherwise `None`.
+    /// The outcome of the run, saved while its finally steps run. `None` at all other times.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) settled: Option<Box<Settled>>,
-    /// The limit that ended the run. `None` if no limit was reached. Not serialized, because such a
-    /// run is not suspended any more until its finally steps run, and the outcome is saved in
-    /// `settled` then.
+    /// The limit that ended the run. `None` if no limit was reached. Not serialized, because a run
+    /// that has reached a limit is not suspended. Only its finally steps can be, and `settled`
+    /// contains the limit then.
     #[serde(skip)]
     pub(crate) reached: Option<Reached>,
     /// The loop elements that were skipped because a limit ended the run.
     #[serde(skip)]
     pub(crate) skipped_elements: Vec<BranchId>,
-    /// The outputs of completed steps that no other step reads any more. The run reports them if it
-    /// fails.
+    /// The outputs of completed steps that no other step reads any more. The error report of a
+    /// failed run contains them.
     #[serde(skip_serializing_if = "Preserved::is_empty", default)]
     pub(crate) preserved: Preserved,
     /// The pending questions, in the order of the plan.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) asked: Vec<PendingQuestion>,
-    /// The unfinished loops of a stored run. Empty while the run is active.
+    /// The loops that had started but not ended when the run was stored. Empty while the run is
+    /// running.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) loops: Vec<LoopState>,
-    /// The steps whose calls were running when this state was stored, without loops. `None` if the
-    /// run was suspended then, so that none of its calls was running.
+    /// The steps that were running when the state was stored, except loops. `None` if the run was
+    /// suspended, because no step was running then.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) running: Option<Vec<usize>>,
-    /// The duration for which the run was active, in milliseconds. Excludes the time for which it
-    /// waited for the user.
+    /// The duration of the run in milliseconds, without the time for which it was suspended.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub(super) active_ms: u64,
-    /// The resource usage of a suspended run, so that the run continues to count from these values
-    /// after it resumes. `None` if it is zero or the run was not suspended.
+    /// The resource usage of the run, from which a resumed run continues to count. `None` if the
+    /// usage is zero, or if the run was not suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent: Option<Box<Spent>>,
-    /// The run's ID in the events of a suspended run, so that observers recognize the run after it
-    /// resumes. `None` if the run is not observed or was not suspended.
+    /// The ID of the run in events, so that observers recognize the resumed run. `None` if the run
+    /// is not observed, or if it was not suspended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) watched: Option<u64>,
-    /// A guard of a suspended run. If the run is never resumed, dropping the guard reports the run
-    /// to observers as dropped. Declared after `asked`, so that nested runs in `asked` are dropped
-    /// and reported first.
+    /// The observation of a suspended run. If the run never resumes, dropping it reports that the
+    /// run was dropped. Declared after `asked`, so that nested runs in `asked` are reported first.
     #[serde(skip)]
     pub(super) suspended: Suspended,
-    /// The ID of the run. `None` if neither an expression nor a nested run needs the ID.
+    /// The ID of the run. `None` if neither an expression nor a nested run needs it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) id: Option<String>,
-    /// The name of the run. `None` if no expression reads the name.
+    /// The name of the composite. `None` if no expression reads it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) name: Option<String>,
-    /// The time at which the run started, in RFC 3339 format. `None` if no expression reads this
-    /// time.
+    /// The start of the run in RFC 3339 format. `None` if no expression reads it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) started_at: Option<String>,
 }
 
-/// The pending questions of a branch. Either a step asks the user, or a tool has replied to a call
-/// with questions. The branch waits until the user has answered.
+/// The pending questions of a step or loop element, from the step itself or from its tool. The step
+/// waits until the user has answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
-    /// If a tool asked the questions, the number of tool calls so far. If a step asked the
-    /// question, the number of invalid answers so far.
+    /// For questions of a tool, the number of calls so far. For the question of a step, the number
+    /// of invalid answers so far.
     pub(super) attempts: u32,
-    /// The time at which the tool call or the step started, in milliseconds after the start of the
-    /// run.
+    /// Milliseconds between the start of the run and the start of the call or step.
     pub(super) started_ms: u64,
-    /// The index of the call site that a switch has chosen. `None` if the step is not a switch.
+    /// The index of the call site that a switch has chosen. `None` for other steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) site: Option<usize>,
     /// The questions, indexed by their keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(super) questions: BTreeMap<String, Question>,
-    /// The state that the next call must send back to the tool, together with the answers. `None`
-    /// if the step itself asked the question.
+    /// The state of the tool, which the next call sends back with the answers. `None` for the
+    /// question of a step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) resume: Option<Resume>,
-    /// The client's responses that have arrived so far, indexed by the keys of the questions.
+    /// The client's responses so far, indexed by the keys of the questions.
     #[serde(skip_serializing_if = "Responses::is_empty", default)]
     pub(super) responses: Responses,
-    /// Whether the responses have not been processed since the run was resumed.
+    /// If `true`, the run was resumed and has not processed the responses yet.
     #[serde(skip)]
     pub(super) is_resuming: bool,
 }
 
-/// The state of a tool or nested run that has asked questions. It is needed for continuing after
-/// the user has answered.
+/// The state from which a tool or a nested run continues after the user has answered its questions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Resume {
-    /// The state that a tool sent with its questions (`requestState`). The next call sends it back.
-    /// `None` if the tool sent none.
+    /// The `requestState` of a tool, which the next call sends back. `None` if the tool sent none.
     Tool(Option<String>),
-    /// The state of a suspended nested run, which resumes from it.
+    /// The state of a suspended nested run.
     Run(Box<RunState>),
 }
 
 // === impl RunState ===
 
 impl RunState {
-    /// Creates the state of a run with `steps` steps that has not started.
+    /// Creates the state of a new run with `steps` steps.
     pub(crate) fn new(input: Value, steps: usize) -> Self {
         Self {
             input,
@@ -161,8 +155,8 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if the state is consistent with `plan`. Used for rejecting a stored state
-    /// that belongs to another plan, or to an earlier version of the plan.
+    /// Returns `true` if the state matches `plan`. Used to reject a stored state of another plan,
+    /// or of an earlier version of the plan.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let steps = plan.steps().len();
         let Some(finished) = set(&self.finished, steps) else { return false };
@@ -191,8 +185,8 @@ impl RunState {
             && self.attempts() <= MAX_ATTEMPTS
     }
 
-    /// Returns `true` unless a finally step has started although the outcome of the run is not
-    /// decided, or the state is otherwise inconsistent with the saved outcome.
+    /// Returns `true` if the finally steps in the state match its phase. For example, no finally
+    /// step may have started before the outcome of the run is decided.
     fn fits_phase(&self, plan: &Plan, finished: StepSet) -> bool {
         match &self.settled {
             Some(settled) => {
@@ -211,38 +205,36 @@ impl RunState {
         }
     }
 
-    /// Returns `true` if the state was stored while the run was running, so that its steps may have
-    /// continued after that.
+    /// Returns `true` if the run was running when its state was stored. Some of its steps may have
+    /// made progress since then.
     pub(crate) const fn was_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Returns `true` if the run waits for answers.
+    /// Returns `true` if the run waits for the user's answers.
     pub(crate) const fn is_waiting(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// Marks this run and its suspended nested runs as stored elsewhere. Dropping this state then
-    /// does not report them to observers as dropped.
+    /// Marks this run and its suspended nested runs as stored elsewhere, so that dropping this
+    /// state does not report them as dropped.
     pub(crate) fn hand_over(&mut self) {
         self.suspended.release();
         self.asked.iter_mut().filter_map(PendingQuestion::run_mut).for_each(Self::hand_over);
     }
 
-    /// Returns the sum of the attempts of all steps that have not ended.
+    /// Returns the number of attempts of all steps that have not ended.
     fn attempts(&self) -> u64 {
         let asked = self.asked.iter().map(|asked| asked.attempts);
         asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
-    /// Returns the duration for which the run has been active, without the time for which it waited
-    /// for the user.
+    /// Returns the duration of the run, without the time for which it was suspended.
     pub(crate) const fn active(&self) -> Duration {
         Duration::from_millis(self.active_ms)
     }
 
-    /// Returns the last completed step in the order of the plan, except for finally steps. Returns
-    /// `None` if no such step has completed.
+    /// Returns the last completed step in the order of the plan, ignoring finally steps.
     pub(crate) fn last_completed(&self, plan: &Plan) -> Option<usize> {
         let completed = |&step: &usize| {
             let outcome = self.outcomes[step].as_ref();
@@ -251,14 +243,13 @@ impl RunState {
         (0..self.outcomes.len()).rev().find(completed)
     }
 
-    /// Truncates the preserved outputs of this run and of its suspended nested runs to at most
-    /// `left` bytes in total. Subtracts their remaining size from `left`.
+    /// Truncates the preserved outputs of this run and its nested runs to at most `left` bytes in
+    /// total. Subtracts the remaining size from `left`.
     pub(crate) fn trim_preserved(&mut self, left: &mut usize) {
         self.each_preserved(&mut |preserved| preserved.trim(left));
     }
 
-    /// Calls `visit` with the preserved outputs of this run, and then with those of each suspended
-    /// nested run.
+    /// Calls `visit` with the preserved outputs of this run and of each suspended nested run.
     pub(crate) fn each_preserved(&mut self, visit: &mut dyn FnMut(&mut Preserved)) {
         visit(&mut self.preserved);
         for run in self.asked.iter_mut().filter_map(PendingQuestion::run_mut) {
@@ -266,8 +257,8 @@ impl RunState {
         }
     }
 
-    /// Preserves the output of a step, so that the run can report it if it fails. If the step asked
-    /// the user, removes the user's answer, because the caller must not see it.
+    /// Preserves the output of a step for the error report of a failed run. Removes the user's
+    /// answer from the output of a question, because the caller must not see it.
     pub(super) fn preserve(&mut self, plan: &Plan, step: usize, mut output: Value) {
         // The answers of the user are meant for the run, and not for the caller of the run.
         if let (Some(_), Value::Object(answer)) =
@@ -278,9 +269,8 @@ impl RunState {
         self.preserved.add(step, output);
     }
 
-    /// Removes and returns the output of a step, for the report of a failed run. If a loop ended
-    /// early, the output contains only the elements that had started. Returns `None` if the step
-    /// has no output.
+    /// Removes and returns the output of a step, for the error report of a failed run. Returns
+    /// `None` if the step has no output.
     pub(crate) fn take_output(&mut self, plan: &Plan, step: usize) -> Option<Preservation> {
         if let Some(output) = self.outcomes[step].as_mut().and_then(|it| it.take_any_output()) {
             self.preserve(plan, step, output);
@@ -288,14 +278,13 @@ impl RunState {
         self.preserved.take(step)
     }
 
-    /// Returns the name of the limit that ended the run, such as `max_calls`. Returns `None` if no
-    /// limit ended the run.
+    /// Returns the name of the limit that ended the run, such as `max_calls`.
     pub(crate) fn limit(&self) -> Option<&'static str> {
         self.reached.as_ref().map(|reached| reached.setting.name())
     }
 
-    /// Creates the observation of a run that starts or resumes. Returns `None` if the run has no
-    /// observers and its metrics are not recorded.
+    /// Creates the observation of a run that starts or resumes. Returns `None` if nothing observes
+    /// the run.
     pub(super) fn watch<'p>(
         &self,
         plan: &'p Plan,
@@ -327,8 +316,8 @@ impl RunState {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Returns the state of the nested run that asked the questions. Returns `None` if a tool or
-    /// the step itself asked them.
+    /// Returns the state of the nested run that asked the questions. Returns `None` if a step or
+    /// another tool asked them.
     pub(super) fn run_mut(&mut self) -> Option<&mut RunState> {
         match &mut self.resume {
             Some(Resume::Run(run)) => Some(run),
@@ -336,12 +325,10 @@ impl PendingQuestion {
         }
     }
 
-    /// Returns `true` if the pending question is consistent with `plan`. Used for rejecting invalid
-    /// stored states.
+    /// Returns `true` if the pending question matches `plan`. Used to reject invalid stored states.
     ///
-    /// The step must exist, and must ask the user or call a tool. If the step is a switch, the
-    /// chosen call site must exist. If the step is a loop, `loops` must contain its state, and the
-    /// loop element must be running.
+    /// The step must ask the user or call a tool. For a switch, the chosen call site must exist.
+    /// For a loop, the loop element must be running in `loops`.
     pub(super) fn fits(&self, plan: &Plan, loops: &[LoopState]) -> bool {
         let BranchId { step, element } = self.id;
         let Some(definition) = plan.steps().get(step) else { return false };
@@ -361,21 +348,19 @@ impl PendingQuestion {
             }
     }
 
-    /// Returns the time at which the tool call or step started, as a duration since the start of
-    /// the run.
+    /// Returns the start of the call or step, as a duration since the start of the run.
     pub(super) const fn begun(&self) -> Duration {
         Duration::from_millis(self.started_ms)
     }
 
-    /// Returns `true` if a tool or a nested run asked the questions. Returns `false` if the step
-    /// itself asked.
+    /// Returns `true` if a tool or a nested run asked the questions, and `false` if the step did.
     pub(super) const fn is_call(&self) -> bool {
         self.resume.is_some()
     }
 }
 
-/// Converts a list of step indexes to a set. Returns `None` if the list contains duplicates, or an
-/// index that is not less than `count`.
+/// Converts a list of step indexes to a set. Returns `None` if an index occurs twice or is not less
+/// than `count`.
 fn set(steps: &[usize], count: usize) -> Option<StepSet> {
     if steps.iter().any(|&step| step >= count) {
         return None;

@@ -1,4 +1,4 @@
-//! Reads the stored results of steps, and drops the parts of them that the run no longer needs.
+//! The outputs of steps: reads them from tool results, and drops data that the run no longer needs.
 
 use std::{borrow::Cow, mem};
 
@@ -15,14 +15,14 @@ use crate::{
     message::{ToolResult, branch::is_label},
 };
 
-/// The key in `_meta` under which the result of a failed run contains reports about its steps.
+/// The `_meta` key for the report about the steps of a failed run, in its tool result.
 pub(crate) const STEPS: &str = "mcp-composite/steps";
 
 // === impl Outcome ===
 
 impl Outcome {
-    /// Returns a field of the step's record, such as the output. Returns `None` if the record does
-    /// not contain this field.
+    /// Returns the value of a field that expressions can read, such as the output. Returns `None`
+    /// if the field is not stored.
     pub(super) fn field(&self, field: Field) -> Option<Cow<'_, Value>> {
         let record = self.record.as_deref();
         let content = || record.and_then(|record| record.content.as_ref());
@@ -53,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// Removes and returns the output of a step that has no tool result, such as a loop.
+    /// Removes and returns the stored output of the step.
     pub(crate) fn take_output(&mut self) -> Option<Value> {
         self.record.as_mut()?.output.take()
     }
@@ -62,9 +62,8 @@ impl Outcome {
         self.record.get_or_insert_default().output = Some(output);
     }
 
-    /// Moves the structured content of a failed tool's result to the `data` of the step's error. If
-    /// the tool is a composite whose result has no structured content, moves the report about its
-    /// steps instead.
+    /// Moves the structured content of a failed tool result to the `data` of the step's error. For
+    /// a composite without structured content, moves the report about its steps.
     pub(super) fn add_details(&mut self) {
         if let (Some(result), Some(error)) = (&mut self.result, &mut self.error)
             && error.kind == ErrorKind::Tool
@@ -78,8 +77,8 @@ impl Outcome {
         }
     }
 
-    /// Removes and returns the output of a completed step, and drops all other data of the step.
-    /// Returns `None` if the step has not completed.
+    /// Removes and returns the output of a completed step, and drops its other data. Returns `None`
+    /// if the step has not completed.
     pub(super) fn take_any_output(&mut self) -> Option<Value> {
         let (record, result) = (self.record.take(), self.result.take());
         if !self.is_success() {
@@ -89,11 +88,11 @@ impl Outcome {
         kept.or_else(|| result.map(ToolResult::into_inner).and_then(output_of))
     }
 
-    /// Drops all data of the step except for `fields`, which are the fields that expressions read,
-    /// and moves these from the tool result to the record. If `keeps_result` is `true`, also keeps
-    /// the result. In this case, the record gets only fields that cannot be read from the result.
+    /// Keeps only `fields`, the fields that expressions read, and moves them from the tool result
+    /// to the record. If `keeps_result` is `true`, also keeps the tool result, and moves only
+    /// fields that cannot be read from it.
     ///
-    /// Returns the output of the step if the step has completed and its output was dropped.
+    /// Returns the output of a completed step if it was dropped.
     pub(super) fn keep(&mut self, fields: Fields, keeps_result: bool) -> Option<Value> {
         let is_success = self.is_success();
         let mut dropped = None;
@@ -154,8 +153,7 @@ impl Outcome {
         dropped
     }
 
-    /// Returns the output of a loop element from its outcome. Returns `None` if the element has no
-    /// output.
+    /// Returns the output of a loop element. Returns `None` if the element has no output.
     pub(super) fn into_output(self) -> Option<Value> {
         let is_success = self.is_success();
         let mut result = self.result.filter(|_| is_success);
@@ -170,7 +168,7 @@ impl Outcome {
 // === impl EarlyEnd ===
 
 impl EarlyEnd {
-    /// Converts the evaluated result of a stop, a text or a value, to the tool result of the run.
+    /// Converts the evaluated result of a stop step to the tool result of the run.
     pub(super) fn result(&self, value: Value) -> CallToolResult {
         match (self.form, value) {
             (EndForm::Output, output) => result_of(output),
@@ -187,17 +185,15 @@ impl EarlyEnd {
     }
 }
 
-/// Returns the structured content of a tool result. If there is none, returns the texts of the
-/// result as a string, with a placeholder such as `[image image/png]` for each content block that
-/// is not text.
+/// Returns the output of a tool result: its structured content or, without it, its texts as one
+/// string. Other content blocks appear as placeholders, such as `[image image/png]`.
 fn output_of(mut result: CallToolResult) -> Option<Value> {
     let structured = result.structured_content.take();
     let blocks = result.content.into_iter().filter(|block| !is_label(block));
     structured.or_else(|| joined(blocks.map(named_block)))
 }
 
-/// Returns the text of a content block. For any other block, returns a placeholder that names its
-/// kind and its media type or URI, such as `[image image/png]`.
+/// Returns the text of a content block, or a placeholder such as `[image image/png]`.
 fn named_block(block: ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text,
@@ -213,8 +209,8 @@ fn named_block(block: ContentBlock) -> String {
     }
 }
 
-/// Converts the output of a step to a tool result. A string becomes the text of the result. Any
-/// other value becomes the structured content of the result, and its JSON becomes the text.
+/// Converts an output to a tool result. A string becomes the text. Any other value becomes the
+/// structured content, with its JSON as text.
 pub(crate) fn result_of(output: Value) -> CallToolResult {
     match output {
         Value::String(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
@@ -222,15 +218,15 @@ pub(crate) fn result_of(output: Value) -> CallToolResult {
     }
 }
 
-/// Returns the texts of a tool result, joined by newlines. Includes the labels that composites
-/// insert before the content of each branch.
+/// Returns the texts of a tool result, joined by newlines. Includes labels, which composites insert
+/// before the content of each step.
 pub(super) fn texts(result: &CallToolResult) -> String {
     let texts: Vec<_> = result.content.iter().filter_map(text).collect();
     texts.join("\n")
 }
 
-/// Returns the texts of a tool result, joined by newlines. Omits the labels that composites insert
-/// before the content of each branch. Returns `None` if the result contains no other text.
+/// Returns the texts of a tool result, joined by newlines. Excludes labels, which composites insert
+/// before the content of each step. Returns `None` if there are no texts.
 pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     let mut texts = output_texts(result);
     let mut text = texts.next()?.to_owned();
@@ -241,7 +237,7 @@ pub(crate) fn output_text(result: &CallToolResult) -> Option<String> {
     Some(text)
 }
 
-/// Returns the texts of a tool result, without the label before each branch's content.
+/// Returns the texts of a tool result, without labels.
 pub(super) fn output_texts(result: &CallToolResult) -> impl Iterator<Item = &str> {
     result.content.iter().filter(|block| !is_label(block)).filter_map(text)
 }
@@ -250,8 +246,8 @@ fn text(block: &ContentBlock) -> Option<&str> {
     block.as_text().map(|text| text.text.as_str())
 }
 
-/// Returns the text of a step's output: the output itself if it is a string, or the output's member
-/// `text` if that is a string. Returns `None` otherwise.
+/// Returns the text of an output: the output if it is a string, or its member `text` if that is a
+/// string.
 pub(crate) fn text_of(output: &Value) -> Option<&Value> {
     let text = output.get("text").unwrap_or(output);
     text.is_string().then_some(text)
@@ -261,8 +257,8 @@ fn first_text(result: &CallToolResult) -> Option<&str> {
     output_texts(result).next()
 }
 
-/// Converts content blocks to a JSON object with a member for each block, such as `text` or
-/// `image_0`. Omits resource links and labels.
+/// Converts content blocks to a JSON object with a member per block, such as `text` or `image_0`.
+/// Omits resource links and labels.
 fn content(blocks: Vec<ContentBlock>) -> Value {
     let mut content = Map::with_capacity(blocks.len());
     let [mut texts, mut images, mut audios, mut resources] = [0; 4];
@@ -289,7 +285,7 @@ fn content(blocks: Vec<ContentBlock>) -> Value {
     Value::Object(content)
 }
 
-/// Returns the content blocks as they are in the protocol. Omits labels.
+/// Converts content blocks to JSON. Omits labels.
 fn blocks(blocks: &[ContentBlock]) -> Value {
     let blocks = blocks.iter().filter(|block| !is_label(block));
     blocks.filter_map(|block| serde_json::to_value(block).ok()).collect()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A set of steps of one plan. Bit `n` is set if the set contains the step with the index `n`.
+/// A set of steps. Bit `n` is set if the set contains the step with the index `n`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StepSet(u128);
 
@@ -42,7 +42,6 @@ impl StepSet {
         Self(self.0 & other.0)
     }
 
-    /// Returns the steps of this set that are not in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -51,7 +50,7 @@ impl StepSet {
         Self(self.0 | other.0)
     }
 
-    /// Returns `true` if all steps of this set are also in `other`.
+    /// Returns `true` if `other` contains all steps of this set.
     pub(crate) const fn is_subset(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }

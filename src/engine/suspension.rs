@@ -1,4 +1,4 @@
-//! Computes how large the state of a run is at least when the run is suspended for a question.
+//! Computes a lower bound for the size of the state of a suspended run.
 
 use super::{
     plan::{Fields, Plan, RunOutput, Step, StepSet},
@@ -6,24 +6,22 @@ use super::{
 };
 use crate::json_size::json_bytes;
 
-/// A problem that is found in a plan before it runs. The step `step` may have side effects although
-/// the run may fail later, at the step `question`. The question fails if the state of the run is
-/// too large to be stored, which depends on the size of a step's output.
+/// A problem in a plan: the step `step` may have side effects, although the run may fail later at
+/// the step `question`. The run fails there if its state is too large to store it while the user
+/// answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unchecked {
-    /// The index of the step that may have side effects.
     pub(crate) step: usize,
-    /// The index of the step whose output is part of the stored state. Its size is unknown in
-    /// advance.
+    /// The index of a step whose output is stored. The size of the output is not known before the
+    /// run.
     pub(crate) output: usize,
-    /// The index of the step that asks the user.
     pub(crate) question: usize,
 }
 
 // === impl Plan ===
 
 impl Plan {
-    /// Returns `step` and all steps that depend on it, directly or indirectly.
+    /// Returns `step` and all steps that wait for it, directly or indirectly.
     pub(crate) fn with_dependents(&self, step: usize) -> StepSet {
         let mut found: StepSet = [step].into_iter().collect();
         loop {
@@ -37,17 +35,16 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if the record of `step` is kept until the steps in `waiting` have run. This
-    /// is the case if one of them or the answer of the run reads the record.
+    /// Returns `true` if the record of `step`, which contains its output, is kept until the steps
+    /// in `waiting` have run. One of them or the result of the run must read it.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
     }
 
-    /// Finds a step that may have side effects although the run may fail later at one of the
-    /// `questions`. The run fails if its state is too large to be stored. The state contains
-    /// outputs of steps, whose size may be unknown when the step with side effects starts.
-    /// `may_change` returns `true` for a step that may have side effects.
+    /// Finds a step with possible side effects that runs before one of the `questions`, although
+    /// the run may fail at that question because its state is too large to store. `may_change`
+    /// returns `true` for a step with possible side effects.
     pub(crate) fn find_unchecked(
         &self,
         questions: StepSet,
@@ -79,11 +76,11 @@ impl Plan {
 // === impl RunState ===
 
 impl RunState {
-    /// Returns a lower bound of the size of the run's state when it is suspended for `question`, in
-    /// bytes of JSON. Counts the input and the records of finished steps if the answer or a step
-    /// that depends on the question reads them.
+    /// Returns a lower bound for the size of the run's state when it asks `question`, in bytes of
+    /// JSON. Counts the input and the outputs that this step, later steps or the result of the run
+    /// read.
     ///
-    /// Excludes data that the run may drop before it asks the question.
+    /// Other data is not counted, because the run may drop it before it asks the question.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();

@@ -1,4 +1,4 @@
-//! The calls of a run whose process has stopped.
+//! Determines which calls of a run may have been running when its process stopped.
 
 use super::{
     branches::BranchId,
@@ -7,26 +7,27 @@ use super::{
     state::RunState,
 };
 
-/// The calls that may have started before the previous process of a run stopped.
+/// The calls that may have been running when the previous process of a run stopped.
 pub(super) struct Takeover {
-    /// The steps that may have started a call.
+    /// The steps whose calls may have been running.
     pub(super) steps: StepSet,
-    /// The step of each loop that has started, with the number of its elements that may have
-    /// started a call.
+    /// For each loop that had started, its step and the number of its elements that may have
+    /// started.
     started: Vec<(usize, usize)>,
-    /// The loop elements that were running and must be processed first. The last one comes first.
+    /// The loop elements that were running, in reverse order. They continue before other elements
+    /// start.
     pub(super) left: Vec<BranchId>,
-    /// The indexes of the call sites whose tools may be called again.
+    /// The indexes of the call sites whose tools may be called twice with the same arguments.
     pub(super) repeatable: Vec<usize>,
 }
 
 // === impl Takeover ===
 
 impl Takeover {
-    /// Returns the calls that may have started after `state` was stored. `running` contains the
-    /// steps that were running in this state, and `waiting` those that have not finished, without
-    /// those that wait for answers and without loops that have started. `repeatable` contains the
-    /// call sites whose tools may be called again.
+    /// Determines the calls that may have started after `state` was stored. `running` are the steps
+    /// that were running then. `waiting` are the steps that have not finished, without loops that
+    /// have started and steps that wait for answers. `repeatable` are the call sites whose tools
+    /// may be called twice with the same arguments.
     #[cold]
     pub(super) fn new(
         plan: &Plan,
@@ -66,13 +67,12 @@ impl Takeover {
         })
     }
 
-    /// Returns `true` if there are loop elements that must be processed first.
+    /// Returns `true` if running loop elements must continue first.
     pub(super) const fn has_left(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Returns `true` if it is unknown whether this call has started, and the call may not be
-    /// repeated.
+    /// Returns `true` if the call may have been running, and its tool must not be called twice.
     #[cold]
     pub(super) fn has_lost(&self, id: BranchId, site: &CallSite, plan: &Plan) -> bool {
         let step = &plan.steps()[id.step];
@@ -82,16 +82,16 @@ impl Takeover {
             && !self.repeatable.contains(&site.site)
     }
 
-    /// Returns `true` if this element of a loop may have started.
+    /// Returns `true` if this loop element may have been running.
     fn has_element(&self, id: BranchId, each: &LoopPlan) -> bool {
         let started = self.started.iter().find(|(step, _)| *step == id.step);
         id.element < started.map_or(each.max_parallel, |(_, count)| *count)
     }
 }
 
-/// Returns the number of elements of a stored loop that may have started until now. An element
-/// starts only if the outcomes of all elements before it are stored, so that at most the maximum
-/// number of parallel elements are running.
+/// Returns the number of elements of a stored loop that may have started until now. The number is
+/// limited, because an element starts only after the outcomes of earlier elements are stored. At
+/// most `max_parallel` elements are therefore running.
 fn started_elements(plan: &Plan, each: &LoopState) -> usize {
     let max = plan.steps()[each.step].action.as_loop().map_or(1, |each| each.max_parallel);
     each.next + max.saturating_sub(each.running().count())

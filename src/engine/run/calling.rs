@@ -26,28 +26,27 @@ use crate::{
     random,
 };
 
-/// The time that preparing the arguments of a tool call may take. If it takes longer, the run
-/// yields to other tasks before it starts the next step.
+/// If preparing the arguments of a tool call takes longer than this, the run yields to other tasks
+/// before it starts the next step.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
-/// The start times of a run and of one of its tool calls. They are used to compute the times in the
-/// outcome of the call.
+/// The start times of a run and of a tool call. The start of the call is a duration since the start
+/// of the run.
 #[derive(Clone, Copy)]
 struct Times {
     run: Instant,
     call: Duration,
 }
 
-/// Returns the ID of a nested run, derived from the ID of the outer run and the branch that calls
-/// the nested run. Because all retries of the call get the same ID, backends can use it as an
-/// idempotency key.
+/// Returns the ID of a nested run. It is derived from the ID of the outer run and the branch that
+/// calls the nested run. Retries get the same ID, so that servers can use it as an idempotency key.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
 }
 
-/// Returns the error of a branch that panicked. The error does not contain the panic message, which
-/// may contain data that clients must not see.
+/// Returns the error of a tool call that panicked. The error does not contain the panic message,
+/// because it may contain data that clients must not see.
 fn panicked() -> StepError {
     StepError::new(ErrorKind::Panic, "the tool panicked")
 }
@@ -56,7 +55,7 @@ fn panicked() -> StepError {
 
 impl<'p, C: Caller> Run<'p, C> {
     /// Prepares the arguments of a tool call and makes its first attempt. Rejects the call if the
-    /// arguments are invalid or if a limit was reached.
+    /// arguments are invalid or a limit is exceeded.
     pub(super) fn call(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let begun = self.now;
         let prepared = self.caller.prepare(call.site.site, arguments);
@@ -81,8 +80,8 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Returns `true` if the tool call can be polled immediately, without adding it to the branches
-    /// of the run first.
+    /// Returns `true` if the call can be polled immediately, before it is added to the branches of
+    /// the run.
     #[inline]
     fn polls_here(&self, call: &NewCall<'_>) -> bool {
         let effects = &self.scheduler.effects;
@@ -94,7 +93,6 @@ impl<'p, C: Caller> Run<'p, C> {
             && !self.caller.is_nested(call.site.site)
     }
 
-    /// Makes the next attempt of a call.
     pub(super) fn retry(&mut self, id: BranchId) {
         if let Err(error) = self.scope.count_call() {
             let reached = self.scope.reached();
@@ -105,13 +103,12 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Starts the tool call of a step or of a loop element, and polls it once. If the call has
-    /// ended after this poll, the step or the element ends too. Otherwise, the call is added to the
-    /// branches of the run.
+    /// Starts a tool call and polls it once. If the call ends at this poll, its step or loop
+    /// element ends too. Otherwise, adds the call to the branches of the run.
     ///
-    /// This makes calls cheap that end at the first poll, for example calls to tools in the same
-    /// process. Only a call that is still pending needs an entry in the list of pending calls, a
-    /// clone of the scope, a task and a timer.
+    /// Calls that end at the first poll are therefore cheap, for example calls to tools in the same
+    /// process. They need no entry in the list of pending calls, no clone of the scope, no task and
+    /// no timer.
     #[inline]
     fn call_here(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let (id, site, begun) = (call.id, call.site, self.now);
@@ -158,7 +155,6 @@ impl<'p, C: Caller> Run<'p, C> {
         }
     }
 
-    /// Makes one attempt of a call.
     fn attempt(&mut self, attempt: Attempt<'p>) {
         let Attempt { id, site: called_site, input: (arguments, answered), begun, count, after } =
             attempt;
@@ -221,7 +217,7 @@ impl<'p, C: Caller> Run<'p, C> {
         self.context.branch_charged(&self.branch_parts, name, progress, self.scope.account())
     }
 
-    /// Processes the end of a branch.
+    /// Handles a branch that has ended: a step or loop element whose tool call has a reply.
     pub(super) fn handle_returned(&mut self, id: BranchId, end: Result<Ended, Lost>) {
         self.note_limit();
         let Some(site) = self.scheduler.site_of(id) else { return };
@@ -246,8 +242,8 @@ impl<'p, C: Caller> Run<'p, C> {
 // === impl Times ===
 
 impl Times {
-    /// Converts the reply of a tool to the end of the branch that called the tool. The reply must
-    /// have just arrived, because the current time is recorded as the end.
+    /// Converts the reply of a tool to the end of the branch that called it. Records the current
+    /// time as the end.
     fn ended(self, called: Called) -> Ended {
         self.ended_at(called, Instant::now().saturating_duration_since(self.run))
     }

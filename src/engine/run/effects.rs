@@ -1,5 +1,5 @@
-//! The external effects of a run: sending progress notifications, reporting to observers, and
-//! aborting branches.
+//! The external effects of a run: progress notifications, reports to observers, and aborted
+//! branches.
 
 use crate::engine::{
     branches::{BranchId, Branches},
@@ -11,20 +11,19 @@ use crate::engine::{
     scheduler::{Effects, Loop},
 };
 
-/// The way in which a branch ended.
+/// The way in which a branch ended: with an outcome, or with questions of its tool.
 pub(super) enum Ended {
     Outcome(Outcome),
     Asks(Box<Questions>),
 }
 
-/// The effects of a run on its surroundings: progress notifications to the client, reports to
-/// observers, and aborted branches. The scheduler requests these effects.
+/// The effects that the scheduler requests: progress notifications to the client, reports to
+/// observers, and aborted branches.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
-    /// The progress of the run. `None` if the client sent no progress token.
+    /// `None` if the client sent no progress token.
     pub(super) progress: Option<Box<RunProgress>>,
-    /// The observation of the run. `None` if the run has no observers and its metrics are not
-    /// recorded.
+    /// `None` if nothing observes the run.
     pub(super) watching: Option<Box<Observation<'p>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Stores the state of a run before its steps start.
+//! Stores the state of a run before its steps start, so that another process can continue the run.
 
 use super::Run;
 use crate::engine::{
@@ -11,8 +11,8 @@ use crate::engine::{
 // === impl Run ===
 
 impl<C: Caller> Run<'_, C> {
-    /// Stores the state of the run with `saving` before it starts a step, and whenever it has made
-    /// progress. If `saving` is `None`, the run is not stored.
+    /// Makes the run store its state before it starts a step, and whenever it has made progress.
+    /// With `None`, the run is not stored.
     pub(crate) fn set_saving(&mut self, saving: Option<Box<Saving>>) {
         if saving.is_some() {
             self.scheduler.keep_arguments();
@@ -20,17 +20,16 @@ impl<C: Caller> Run<'_, C> {
         self.saving = saving;
     }
 
-    /// Returns the reason if the run has ended because its state was not stored.
+    /// Returns the reason if the run has ended because storing its state failed.
     pub(crate) fn unsaved(&self) -> Option<&Unsaved> {
         self.saving.as_ref()?.failure.as_ref()
     }
 
-    /// Returns `true` if the run waits until its state is stored. No step starts in the meantime.
+    /// Returns `true` while the state of the run is being stored. No step starts during this time.
     pub(super) fn is_saving(&self) -> bool {
         self.saving.as_ref().is_some_and(|saving| saving.pending.is_some())
     }
 
-    /// Returns `true` if the state of the run must be stored before the next step starts.
     #[inline]
     pub(super) fn must_save(&mut self) -> bool {
         self.saving.is_some() && self.has_progress() && self.scheduler.must_store(self.now)
@@ -41,7 +40,7 @@ impl<C: Caller> Run<'_, C> {
         saved.is_none_or(|saved| self.scheduler.progress().is_beyond(saved))
     }
 
-    /// Begins to store the state of the run, and pauses the run.
+    /// Starts to store the state of the run, and pauses the run until this has ended.
     pub(super) fn save(&mut self) {
         let watched = self.scheduler.effects.watching.as_ref().map(|watching| watching.id());
         let Some(saving) = &mut self.saving else { return };
@@ -53,8 +52,7 @@ impl<C: Caller> Run<'_, C> {
         self.pause = Pause::Wait;
     }
 
-    /// Processes the result of storing the state of the run. Continues the run or, if its state was
-    /// not stored, ends it.
+    /// Continues the run after its state was stored. Ends the run if storing the state failed.
     pub(super) fn handle_saved(&mut self, saved: Saved) {
         let Some(saving) = &mut self.saving else { return };
         match saved {

@@ -1,4 +1,4 @@
-//! The tool calls of a run: their attempts, their deadlines, and the limits that end them.
+//! The tool calls of a run: their attempts, deadlines and limits.
 
 use std::time::Duration;
 
@@ -13,24 +13,22 @@ use crate::engine::{
     plan::{Action, CallSite},
 };
 
-/// A new attempt of a tool call, which the driver of the scheduler must make.
+/// An attempt of a tool call, which the driver must make.
 pub(in crate::engine) struct Attempt<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
     pub(in crate::engine) input: AttemptInput,
-    /// The start of the first attempt.
     pub(in crate::engine) begun: Duration,
-    /// The number of this attempt, starting at 1.
     pub(in crate::engine) count: u32,
-    /// The error kind of the previous attempt of the call. `None` for the first attempt.
+    /// The kind of the previous attempt's error, such as `timeout`. `None` for the first attempt.
     pub(in crate::engine) after: Option<&'static str>,
 }
 
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Processes the driver's reply to [`Command::Permit`]. Starts the call for which the permit
-    /// was requested, unless a limit was reached.
+    /// Handles the driver's response to [`Command::Permit`]. Starts the requested call, unless the
+    /// run has reached a limit.
     pub(in crate::engine) fn permit(
         &mut self,
         reached: Option<Reached>,
@@ -45,8 +43,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Command::Continue
     }
 
-    /// Adds a tool call to the pending calls, and returns its first attempt. `arguments` must
-    /// already be prepared for the tool.
+    /// Adds a tool call to the running calls, and returns its first attempt. The driver has already
+    /// prepared `arguments` for the tool.
     pub(in crate::engine) fn begin_call(
         &mut self,
         call: NewCall<'p>,
@@ -63,8 +61,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.begin_attempt(self.calls.len() - 1, now)
     }
 
-    /// Starts the next attempt of a pending call, and returns the attempt. Returns `None` if the
-    /// call has already ended.
+    /// Starts and returns the next attempt of a call. Returns `None` if the call has ended.
     pub(in crate::engine) fn begin_retry(
         &mut self,
         id: BranchId,
@@ -83,8 +80,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Attempt { id, site, input, begun, count, after }
     }
 
-    /// Ends a tool call that cannot start, because its arguments are invalid or a limit was
-    /// reached. If a limit ends the run, the step is skipped. Otherwise, the step fails.
+    /// Ends a tool call that cannot start, because its arguments are invalid or a limit is
+    /// exceeded. If the limit ends the run, the step is skipped. Otherwise, the step fails.
     pub(in crate::engine) fn reject_call(
         &mut self,
         call: NewCall<'p>,
@@ -109,7 +106,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.hold_back(id.step);
     }
 
-    /// Ends a call whose next retry a limit prevents.
+    /// Ends a call because a limit forbids its next retry.
     pub(in crate::engine) fn reject_retry(
         &mut self,
         id: BranchId,
@@ -124,7 +121,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Fails a call that never started.
+    /// Fails a call that has not started.
     pub(super) fn fail_call(
         &mut self,
         id: BranchId,
@@ -136,14 +133,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_branch(id, site, outcome, now);
     }
 
-    /// Returns the call site of the pending call with this ID. Returns `None` if the call has
-    /// ended.
+    /// Returns the call site of a running call. Returns `None` if the call has ended.
     pub(in crate::engine) fn site_of(&self, id: BranchId) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id == id).map(|call| call.site)
     }
 
-    /// Returns the call site of a pending call of this step. If the step has several pending calls,
-    /// any of them is used. Returns `None` if the step has no pending call.
+    /// Returns the call site of a running call of this step. Returns `None` if the step has no
+    /// running call.
     pub(in crate::engine) fn site_of_step(&self, step: usize) -> Option<&'p CallSite> {
         self.calls.iter().find(|call| call.id.step == step).map(|call| call.site)
     }
@@ -152,34 +148,33 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.calls.iter().position(|call| call.id == id)
     }
 
-    /// Returns the first pending call, in the order of the plan, whose next attempt is due.
+    /// Returns the first call, in the order of the plan, whose retry delay has passed.
     pub(super) fn next_retry(&mut self) -> Option<BranchId> {
         self.retrying = self.retrying.checked_sub(1)?;
         self.calls.iter().filter(|call| call.is_due()).map(|call| call.id).min()
     }
 
-    /// Returns the earliest deadline of the run, of its pending calls and of its loops. Calls whose
-    /// next attempt is already due are ignored.
+    /// Returns the earliest deadline of the run, of its calls and of its loops. Ignores calls whose
+    /// retry delay has passed.
     pub(in crate::engine) fn due(&self) -> Duration {
         let calls = self.calls.iter().filter(|call| !call.is_due()).map(|call| call.due);
         let loops = self.loops.iter().filter_map(Loop::due);
         calls.chain(loops).fold(self.deadline, Duration::min)
     }
 
-    /// Returns the earliest of the deadlines that were set since the previous call of this method.
-    /// Returns `None` if none was set.
+    /// Returns and clears the earliest deadline since the previous call of this method. Returns
+    /// `None` if no deadline was set since then.
     pub(in crate::engine) const fn take_soonest(&mut self) -> Option<Duration> {
         self.soonest.take()
     }
 
-    /// Records a new deadline, so that [`take_soonest`](Self::take_soonest) returns the earliest
-    /// deadline that was set.
+    /// Records a new deadline for [`take_soonest`](Self::take_soonest).
     pub(super) fn note_due(&mut self, due: Duration) {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 
-    /// Processes all deadlines up to the time `due`: times out attempts and loops whose deadline
-    /// has passed, and marks retries whose delay has passed as due.
+    /// Handles all deadlines up to the time `due`: times out attempts and loops, and ends retry
+    /// delays.
     pub(in crate::engine) fn pass(&mut self, due: Duration, now: Duration) {
         let mut late = Vec::new();
         for call in self.calls.iter_mut().filter(|call| call.due <= due) {
@@ -202,8 +197,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.pass_loops(due, now);
     }
 
-    /// Records the outcome of an attempt that has ended. If the retry policy allows another
-    /// attempt, schedules it. Otherwise, ends the call.
+    /// Handles the end of an attempt. Schedules a retry if the retry policy allows one. Otherwise,
+    /// ends the call with `outcome`.
     pub(in crate::engine) fn end_attempt(
         &mut self,
         id: BranchId,
@@ -227,8 +222,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_call(&call, outcome, now);
     }
 
-    /// Records that an attempt ended with `error` and without a reply, for example because it
-    /// panicked.
+    /// Handles an attempt that ended without a reply, for example because the tool panicked.
     pub(in crate::engine) fn lose(&mut self, id: BranchId, error: StepError, now: Duration) {
         let Some(place) = self.place_of(id) else { return };
         let outcome = Outcome::answered(self.calls[place].begun, now, Err(error));
@@ -236,20 +230,19 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_attempt(id, outcome, now);
     }
 
-    /// Ends a call that waits for a retry, so that the retry is not made. `why` is the reason.
+    /// Ends a call that waits for a retry. `why` is the reason.
     pub(super) fn give_up(&mut self, call: &Attempts<'p>, why: StepError, now: Duration) {
         let outcome = Outcome::answered(call.begun, now, Err(call.not_again(why)));
         self.end_call(call, outcome, now);
     }
 
-    /// Ends a tool call with the outcome of its last attempt. This also ends the step, unless the
-    /// step is a loop.
+    /// Ends a call with the outcome of its last attempt. Also ends the step, unless the step is a
+    /// loop.
     fn end_call(&mut self, call: &Attempts<'p>, outcome: Outcome, now: Duration) {
         self.end_branch(call.id, call.site, Outcome { attempts: call.count, ..outcome }, now);
     }
 
-    /// Ends a branch with an outcome. For a step, records the outcome of the step. For a loop
-    /// element, records the outcome of the element and lets the loop start its next elements.
+    /// Ends a step or a loop element with an outcome. A loop may then start its next elements.
     pub(super) fn end_branch(
         &mut self,
         id: BranchId,
@@ -261,7 +254,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_direct(id, outcome, now);
     }
 
-    /// Ends a branch like [`end_branch`](Self::end_branch), if its step is not a switch.
+    /// Like [`end_branch`](Self::end_branch), but only for steps that are not a switch.
     #[inline]
     pub(in crate::engine) fn end_direct(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         if self.loops.iter().any(|each| each.step == id.step) {
@@ -272,20 +265,20 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the index of the call site that the step has chosen, if the step is a switch.
-    /// Returns `None` for other steps.
+    /// Returns the index of the call site that a switch has chosen. Returns `None` if the step is
+    /// not a switch.
     pub(super) fn chosen(&self, step: usize, site: &CallSite) -> Option<usize> {
         let action = &self.plan.steps()[step].action;
         matches!(action, Action::Switch(_)).then_some(site.site)
     }
 
-    /// Moves a step that was about to start back to the steps that have not started.
+    /// Moves a step from the running steps back to the waiting steps, because it must not start.
     fn hold_back(&mut self, step: usize) {
         self.running.remove(step);
         self.waiting.insert(step);
     }
 
-    /// Aborts all pending calls of a step. Returns the number of attempts that were made for them.
+    /// Aborts all running calls of a step. Returns the number of their attempts.
     pub(super) fn drop_calls(&mut self, step: usize) -> u32 {
         let mut made = 0;
         let Self { calls, effects, .. } = self;

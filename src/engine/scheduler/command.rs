@@ -7,48 +7,47 @@ use serde_json::Value;
 
 use crate::engine::{branches::BranchId, plan::CallSite, questions::Answered};
 
-/// An instruction of the scheduler: the next action that its driver must perform.
+/// A command of the scheduler, which its driver must execute next.
 pub(in crate::engine) enum Command<'p> {
-    /// Check whether the limits of the run allow another tool call, and pass the result to
-    /// [`permit`](super::Scheduler::permit).
+    /// Check whether the limits of the run, such as `max_calls`, allow another tool call. Pass the
+    /// result to [`permit`](super::Scheduler::permit).
     Permit,
-    /// Prepare the evaluated arguments of a tool call, and make the first attempt of the call.
+    /// Prepare the arguments of a tool call, and make its first attempt.
     Call(NewCall<'p>, JsonObject),
-    /// Make the next attempt of a branch's tool call, after its retry delay has passed.
+    /// Make the next attempt of a tool call. Its retry delay has passed.
     Retry(BranchId),
-    /// Count the size of an output toward the limits of the run, and pass the result to
-    /// [`count`](super::Scheduler::count). A step has produced this output without a tool call.
+    /// Count the output of a step that called no tool toward the limits of the run. Pass the result
+    /// to [`count`](super::Scheduler::count).
     Count(Box<MadeOutput>),
-    /// Read the clock, because evaluating expressions may have taken some time. Then request the
-    /// next command.
+    /// Request the next command with the current time, because evaluating expressions may have
+    /// taken some time.
     Continue,
-    /// Request no more commands until the reason for the pause is over.
+    /// Stop requesting commands until the reason for the pause has passed.
     Pause(Pause),
 }
 
-/// The reason why a run does not continue.
+/// The reason why the scheduler has no next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Pause {
-    /// The run waits for a call to end or for a point in time, such as its deadline.
+    /// The run waits for the end of a call or for a point in time, such as a deadline.
     Wait,
-    /// The run yields to other tasks, because it has evaluated many expressions in a row.
+    /// The run has evaluated many expressions in a row, and yields to other tasks.
     Yield,
-    /// Only questions are pending. The run is suspended until the user answers them.
+    /// The run is suspended until the user has answered its questions.
     Suspended,
-    /// The run has ended. No command follows.
     Ended,
 }
 
-/// A tool call that is about to start.
+/// A tool call to start.
 pub(in crate::engine) struct NewCall<'p> {
     pub(in crate::engine) id: BranchId,
     pub(in crate::engine) site: &'p CallSite,
-    /// The previous attempts of the call and the answers to the tool's questions, if the tool has
-    /// asked questions. Otherwise `None`.
+    /// The previous attempts of the call, and the user's answers to the tool's questions. `None` if
+    /// the tool has not asked questions.
     pub(super) resumed: Option<Box<Resumed>>,
 }
 
-/// The previous attempts of a tool call that was interrupted because the tool asked questions.
+/// The previous attempts of a tool call that the tool has interrupted with questions to the user.
 pub(super) struct Resumed {
     /// The start of the first attempt, as a duration since the start of the run.
     pub(super) begun: Duration,
@@ -56,8 +55,7 @@ pub(super) struct Resumed {
     pub(super) answered: Box<Answered>,
 }
 
-/// An output that a step has produced without calling a tool, such as the user's answer to a
-/// question.
+/// The output of a step that called no tool, such as the user's answer to a question.
 pub(in crate::engine) struct MadeOutput {
     pub(super) step: usize,
     /// The start of the step, as a duration since the start of the run.
@@ -69,7 +67,7 @@ pub(in crate::engine) struct MadeOutput {
 // === impl NewCall ===
 
 impl NewCall<'_> {
-    /// Returns `true` if the tool replied with questions to a previous attempt of this call.
+    /// Returns `true` if a previous attempt of this call returned questions to the user.
     pub(in crate::engine) const fn is_resumed(&self) -> bool {
         self.resumed.is_some()
     }

@@ -18,8 +18,8 @@ use crate::engine::{
 // === impl Scheduler ===
 
 impl<E: Effects> Scheduler<'_, E> {
-    /// Ends the run early if a limit was reached. Steps that are already running finish, but no
-    /// further step starts.
+    /// Ends the run early if it has reached a limit, such as `max_calls`. Running steps may finish,
+    /// but no further step starts.
     #[inline]
     pub(in crate::engine) fn reach(&mut self, reached: Option<Reached>, now: Duration) {
         if self.state.reached.is_none() && reached.is_some() {
@@ -28,15 +28,15 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Returns the error of steps that cannot start because a limit has ended the run. Returns
-    /// `None` if no limit was reached.
+    /// Returns the error of a step that cannot start because a limit ended the run. Returns `None`
+    /// if no limit was reached.
     pub(super) fn why_ended(&self) -> Option<StepError> {
         let reached = self.state.reached.as_ref()?;
         Some(reached.refusal(&self.plan.name))
     }
 
-    /// Skips all loop elements that have not started, and ends all calls that wait for a retry, if
-    /// a limit has ended the run. Otherwise, does nothing.
+    /// If a limit has ended the run, skips all loop elements that have not started, and ends all
+    /// calls that wait for a retry.
     pub(super) fn end_rest(&mut self, now: Duration) {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
@@ -62,8 +62,8 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run if no work is left. If only questions are pending, suspends the run until the
-    /// user answers them.
+    /// Ends the run if no work is left or its deadline has passed. Suspends the run if only
+    /// questions to the user are pending.
     pub(in crate::engine) fn end(&mut self, now: Duration) -> Command<'static> {
         // The timer may not have fired yet, because branches that never yield keep it from being
         // polled. If work is left although nothing else has ended the run, the run has reached its
@@ -85,8 +85,8 @@ impl<E: Effects> Scheduler<'_, E> {
         Command::Pause(Pause::Ended)
     }
 
-    /// Ends the run at a stop step. `result` becomes the result of the run. Cancels all running
-    /// steps and pending questions, and skips the remaining steps.
+    /// Ends the run at a stop step, with the result `result`. Cancels running steps and pending
+    /// questions, and skips the remaining steps.
     pub(super) fn stop_early(&mut self, step: usize, result: CallToolResult, now: Duration) {
         let outcome = Outcome::ended(now, now, Status::Completed, None);
         self.finish(step, Outcome { attempts: 0, ..outcome });
@@ -98,8 +98,8 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the steps of a run whose call was cancelled. Only finally steps that run on a
-    /// cancellation continue, once all other steps have ended.
+    /// Cancels the steps of a run whose caller has cancelled it. If the finally steps are running,
+    /// those with `on_cancel` continue. Otherwise, the run ends, and the driver then starts them.
     pub(in crate::engine) fn cancel(&mut self, now: Duration) -> Command<'static> {
         if !self.state.is_settled() {
             self.stop(Status::Cancelled, now);
@@ -116,8 +116,7 @@ impl<E: Effects> Scheduler<'_, E> {
         Command::Continue
     }
 
-    /// Updates the state of the run so that a new run can resume from it. Called when only
-    /// questions are pending.
+    /// Updates the state of the run so that a new run can resume from it.
     fn suspend(&mut self, now: Duration) {
         let state = &mut self.state;
         state.asked.sort_unstable_by_key(|asked| asked.id);
@@ -126,9 +125,9 @@ impl<E: Effects> Scheduler<'_, E> {
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
-    /// Cancels all loop elements that wait for the user, if a limit has ended the run, because no
-    /// more questions are asked then. Their loops end with the results of the other elements, which
-    /// become part of the partial result of the run.
+    /// If a limit has ended the run, cancels the loop elements that wait for the user, because no
+    /// more questions are asked. The results of the other elements become part of the partial
+    /// result of the run.
     fn end_loops_that_wait(&mut self, now: Duration) {
         if self.is_over() || self.state.reached.is_none() {
             return;
@@ -149,8 +148,7 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends the run immediately. Running steps end with the status `status`, and waiting steps are
-    /// skipped.
+    /// Ends the run immediately. Running steps end with `status`, and waiting steps are skipped.
     pub(super) fn stop(&mut self, status: Status, now: Duration) {
         self.effects.end_run();
         let is_complete = self.running.is_empty() && self.waiting.is_empty();
@@ -174,7 +172,8 @@ impl<E: Effects> Scheduler<'_, E> {
         }
     }
 
-    /// Ends a running step immediately. Its final status is `status`: cancelled or timed out.
+    /// Ends a running step immediately, with the status [`Status::Cancelled`] or
+    /// [`Status::TimedOut`].
     fn cut_off(&mut self, step: usize, status: Status, now: Duration) {
         let is_late = status == Status::TimedOut;
         let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
@@ -203,11 +202,10 @@ impl<E: Effects> Scheduler<'_, E> {
         self.record(step, Outcome { attempts, site, ..outcome });
     }
 
-    /// Changes the outcome of the step that finished last to a timeout, if it finished after the
-    /// deadline of the run.
+    /// Marks the last finished step as timed out if it finished after the deadline of the run.
     ///
-    /// Does nothing if the answer consists of the outcomes of all steps, as for a fan-out. Such an
-    /// answer may contain late outcomes.
+    /// Does nothing with [`RunOutput::Outcomes`], because the results of late steps are still
+    /// reported.
     fn end_late(&mut self, now: Duration) {
         if now > self.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

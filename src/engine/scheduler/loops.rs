@@ -1,4 +1,4 @@
-//! The loops of a run: how they start, advance and end.
+//! The loops of a run: their start, their elements and their end.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use crate::engine::{
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Begins a loop.
     pub(super) fn begin_loop(
         &mut self,
         step: usize,
@@ -33,7 +32,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.advance(step, now);
     }
 
-    /// Adds a loop that starts or resumes to the running loops.
+    /// Adds a loop to the running loops when it starts or resumes.
     pub(super) fn add_loop(&mut self, each: Loop<'p>) {
         self.effects.split_step(&each);
         self.loops.push(each);
@@ -44,7 +43,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.loops.iter().position(|each| each.step == step)
     }
 
-    /// Returns the step of a running loop that may start its next element.
+    /// Returns the step of a loop that can start its next element now.
     #[inline]
     pub(super) fn next_loop(&mut self) -> Option<usize> {
         while let Some(step) = { self.advancing }.next() {
@@ -56,7 +55,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Begins the next element of a loop.
+    /// Starts the next element of a loop.
     pub(super) fn begin_element(&mut self, step: usize, now: Duration) -> Command<'p> {
         let Some(place) = self.place_of_loop(step) else { return Command::Continue };
         let Some(element) = self.loops[place].begin_next(now) else { return Command::Continue };
@@ -77,7 +76,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Evaluates the arguments of a loop element's tool call.
+    /// Evaluates the arguments of the call of a loop element. `place` is the index of the loop in
+    /// the list of running loops.
     pub(super) fn element_arguments(
         &mut self,
         place: usize,
@@ -94,14 +94,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         })
     }
 
-    /// Records the time at which a loop continues after a delay or times out.
+    /// Records when the loop must continue: at the end of a delay, or at its timeout.
     fn note_loop(&mut self, place: usize) {
         if let Some(due) = self.loops[place].due() {
             self.note_due(due);
         }
     }
 
-    /// Continues the loops whose delay has passed, and ends those whose deadline has passed.
+    /// Ends the delays of loops that have passed by the time `due`, and times out loops whose
+    /// deadline has passed.
     pub(super) fn pass_loops(&mut self, due: Duration, now: Duration) {
         for each in &mut self.loops {
             if each.end_pause(due) {
@@ -118,7 +119,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Lets a loop start its next elements. If all elements have ended, ends the loop and the step.
+    /// Lets a loop start its next elements. If all elements have ended, ends the loop.
     pub(super) fn advance(&mut self, step: usize, now: Duration) {
         self.advancing.insert(step);
         let Some(place) = self.place_of_loop(step).filter(|&place| self.loops[place].is_done())
@@ -154,8 +155,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         outcome
     }
 
-    /// Ends a loop of which an element has succeeded. Its running elements are cancelled, and the
-    /// others are skipped.
+    /// Ends a loop after the first success. Cancels its running elements and skips the remaining
+    /// ones.
     fn end_at_success(&mut self, place: usize, now: Duration) {
         let each = self.loops.swap_remove(place);
         let (step, since) = (each.step, each.since);
@@ -166,7 +167,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Drops the running calls and the pending questions of a loop, and returns the number of their
+    /// Drops the running calls and pending questions of a loop. Returns the number of their
     /// attempts.
     fn drop_elements(&mut self, step: usize) -> u32 {
         let given_up = self.state.asked.extract_if(.., |asked| asked.id.step == step);
@@ -174,7 +175,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         in_vain + self.drop_calls(step)
     }
 
-    /// Skips a loop element that was about to start. Ends the run, because a limit was reached.
+    /// Skips a loop element that was about to start when the run reached a limit. This ends the
+    /// run.
     pub(super) fn skip_element(
         &mut self,
         element: BranchId,
@@ -192,8 +194,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.advance(element.step, now);
     }
 
-    /// Records the outcome of a loop element. If the element has failed, and the loop does not
-    /// continue on failure, ends the loop and stops its other elements.
+    /// Records the outcome of a loop element. If the element failed and the loop does not tolerate
+    /// failures, fails the loop.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
         let Some(place) = self.place_of_loop(id.step) else { return };
         self.effects.end_element(id, &outcome, self.state.limit());
@@ -220,8 +222,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Adds the next iteration of a loop that ends when a condition holds. Ends the loop if the
-    /// condition holds, and fails it if the loop has the maximum number of iterations.
+    /// Starts the next iteration of a loop that repeats a call. Ends the loop instead if its
+    /// condition is true, and fails it after `max_iterations` iterations.
     fn repeat(&mut self, place: usize, repeat: &Repeat, now: Duration) {
         self.count_evaluation();
         let each = &mut self.loops[place];
@@ -246,7 +248,6 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Fails a loop, and cancels its running elements.
     fn fail_loop(&mut self, place: usize, status: Status, error: Option<StepError>, now: Duration) {
         let each = self.loops.swap_remove(place);
         let step = each.step;

@@ -1,4 +1,4 @@
-//! The questions that a run asks the user, and resuming the run with the answers.
+//! Questions to the user: asks them, and resumes the run with the answers.
 
 use std::{mem, time::Duration};
 
@@ -23,9 +23,8 @@ use crate::{
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Resumes a suspended run. Processes the user's answers until the driver must execute a
-    /// command, and returns this command. The driver then calls this method again, until it returns
-    /// `None` because all answers are processed.
+    /// Resumes a run. Handles the user's answers until the driver must execute a command, and
+    /// returns this command. The driver must call this method until it returns `None`.
     #[inline]
     pub(in crate::engine) fn resume(&mut self, now: Duration) -> Option<Command<'p>> {
         if !self.is_resuming && self.state.loops.is_empty() {
@@ -66,8 +65,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Starts a step that asks the user: adds its question to the pending questions. Returns an
-    /// error if the user cannot be asked, or if the question cannot be evaluated.
+    /// Adds the question of a step to the pending questions. Returns an error if the client cannot
+    /// answer questions, or if the question cannot be evaluated.
     pub(super) fn ask(
         &mut self,
         step: usize,
@@ -91,15 +90,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Ok(())
     }
 
-    /// Converts `time`, a duration since the start of the run, to Unix time in milliseconds.
+    /// Converts a time since the start of the run to Unix time in milliseconds.
     fn unix_ms(&self, time: Duration) -> u64 {
         let started = self.asking.as_ref().map_or(0, |asking| asking.started_unix_ms);
         started.saturating_add(milliseconds(time))
     }
 
-    /// Processes the user's response to the question of a step. If the user has accepted, returns
-    /// the command that counts the answer. Otherwise, ends the step or keeps the question pending,
-    /// and returns `None`.
+    /// Handles the user's response to the question of a step. If the user has answered, returns the
+    /// command that counts the answer. Otherwise, ends the step or keeps the question pending, and
+    /// returns `None`.
     fn accept(
         &mut self,
         mut asked: PendingQuestion,
@@ -142,8 +141,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Processes the driver's reply to [`Command::Count`], and ends the step whose output was
-    /// counted. `counted` is an error if the output exceeds a limit of the run.
+    /// Handles the driver's response to [`Command::Count`], and ends the step. `counted` is an
+    /// error if the output of the step exceeds a limit.
     pub(in crate::engine) fn count(
         &mut self,
         made: MadeOutput,
@@ -157,7 +156,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that calls no tool. `ended` is the output of the step or its error.
+    /// Ends a step that called no tool. `ended` is its output or its error.
     fn end_step(
         &mut self,
         step: usize,
@@ -177,9 +176,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.finish(step, outcome);
     }
 
-    /// Returns the command that calls a tool again with the user's responses to its questions. If
-    /// no question has a response yet, keeps the questions pending and returns `None`. If the
-    /// arguments cannot be evaluated, ends the branch and returns `None`.
+    /// Returns the command that calls a tool again with the user's answers to its questions.
+    /// Returns `None` if the user has not answered yet, or if the call has ended with an error, for
+    /// example because its arguments cannot be evaluated.
     fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
         let Some(answered) = asked.take_answers() else {
             self.state.asked.push(asked);
@@ -208,8 +207,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns the call site of a branch. If the step is a switch, `chosen` is the index of the
-    /// call site that it has chosen. Any other step has only one call site, and `chosen` is `None`.
+    /// Returns the call site of a step or loop element. For a switch, `chosen` is the index of the
+    /// call site that it has chosen. For other steps, it is `None`.
     fn chosen_site(&self, id: BranchId, chosen: Option<usize>) -> Option<&'p CallSite> {
         let mut sites = self.plan.steps()[id.step].action.sites();
         match chosen {
@@ -218,8 +217,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Ends an attempt to which the tool has replied with questions, and adds them to the pending
-    /// questions. The tool is called again after the user has answered them.
+    /// Ends an attempt to which the tool replied with questions, and adds them to the pending
+    /// questions. When the user has answered, the tool is called again.
     pub(in crate::engine) fn wait_for_answers(&mut self, id: BranchId, questions: Questions) {
         let Some(place) = self.place_of(id) else { return };
         let call = self.calls.swap_remove(place);
@@ -230,10 +229,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.state.asked.push(asked);
     }
 
-    /// Returns an error and fails the run if a later question is certain to fail and the tool of
-    /// `start` is not read-only. The call could otherwise have side effects although the run cannot
-    /// succeed. A question fails if the client cannot be asked, or if the state of the suspended
-    /// run would be too large to store.
+    /// Rejects the start of a step whose tool may have side effects, if the run will certainly fail
+    /// at a later question. A question fails if the client cannot answer it, or if the state of the
+    /// run is too large to store it until the user answers.
     pub(super) fn check_questions(
         &mut self,
         step: usize,
@@ -266,9 +264,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Err(refused)
     }
 
-    /// Returns the error of a step that must not start, because the run could not be suspended
-    /// later, when the step `later` asks its question. The state of the run would have at least
-    /// `bytes` bytes by then. The maximum is `room` bytes.
+    /// Returns the error of a step that must not start, because the run will fail at the question
+    /// of the step `later`. The state of the run, with at least `bytes` bytes, exceeds the maximum
+    /// of `room` bytes.
     fn cannot_be_kept(&self, later: usize, bytes: usize, room: usize) -> StepError {
         let later = &self.plan.steps()[later].id;
         let why = format!(
@@ -279,8 +277,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         StepError::new(ErrorKind::Limit, why)
     }
 
-    /// Returns `true` if the condition of a step is already known to be true, or if the step has no
-    /// condition.
+    /// Returns `true` if the step certainly runs: it has no condition, or its condition is already
+    /// known to be true.
     fn is_certain(&mut self, step: usize) -> bool {
         let Some(condition) = &self.plan.steps()[step].condition else { return true };
         let is_known = |used: &Use<'_>| match used.root {
@@ -290,8 +288,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         condition.uses().iter().all(is_known) && self.holds(condition) == Ok(true)
     }
 
-    /// Returns the error of a step that fails because the client cannot be asked. `what` is the
-    /// beginning of the error message, which describes the question.
+    /// Returns the error of a step that must ask a question that the client cannot answer. The
+    /// error message begins with `what`.
     fn cannot_be_asked(&self, what: &str) -> StepError {
         let why = "and the client cannot: it does not declare the capability `elicitation`";
         match self.asking.as_ref().and_then(|asking| asking.closed) {

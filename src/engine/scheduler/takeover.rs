@@ -1,4 +1,4 @@
-//! Storing the state of a running run, and continuing a run whose process has stopped.
+//! Stores the state of a running run, and continues a run whose process has stopped.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::engine::{
     state::RunState,
 };
 
-/// The numbers of finished steps, of ended loop elements, and of calls that wait for answers.
+/// Counts finished steps, ended loop elements and calls that wait for answers. Shows whether a run
+/// has made progress since its state was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct Progress {
     finished: usize,
@@ -23,8 +24,8 @@ pub(in crate::engine) struct Progress {
 // === impl Progress ===
 
 impl Progress {
-    /// Returns `true` if a run with this progress must be stored again. `saved` is the progress
-    /// when it was stored last.
+    /// Returns `true` if the run has made progress since `saved`, and must therefore be stored
+    /// again.
     pub(in crate::engine) fn is_beyond(self, saved: Self) -> bool {
         (self.finished, self.ended) != (saved.finished, saved.ended) || self.asked > saved.asked
     }
@@ -33,13 +34,12 @@ impl Progress {
 // === impl Scheduler ===
 
 impl<'p, E: Effects> Scheduler<'p, E> {
-    /// Keeps the input of the run after the last step has read it, because a step may be called
-    /// again by another process.
+    /// Keeps the input of the run even after the last step has read it. Another process may need it
+    /// to repeat a call.
     pub(in crate::engine) const fn keep_arguments(&mut self) {
         self.keeps_arguments = true;
     }
 
-    /// Returns the progress of the run.
     pub(in crate::engine) fn progress(&self) -> Progress {
         let ended: usize = self.loops.iter().map(|each| each.ended().count()).sum();
         let resuming = self.state.loops.iter().map(|each| each.iterations.iter().flatten().count());
@@ -50,9 +50,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Returns `true` if the state of the run must be stored before the next command, provided that
-    /// the run has made progress: the next command may start a call, or waits for one. A run that
-    /// is about to end is not stored.
+    /// Returns `true` if the state of the run must be stored before the next command, because this
+    /// command starts a call or waits for one. The caller must also check that the run has made
+    /// progress. Returns `false` if the run is about to end.
     pub(in crate::engine) fn must_store(&mut self, now: Duration) -> bool {
         if self.is_over() || self.has_ended() || now >= self.deadline {
             return false;
@@ -66,8 +66,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         }
     }
 
-    /// Calls `store` with the state of the run, in the form in which another process can continue
-    /// it. `spent` is the resource usage of the run, and `watched` its ID for observers.
+    /// Calls `store` with a state from which another process can continue the run. `spent` is the
+    /// resource usage of the run. `watched` is its ID in events.
     pub(in crate::engine) fn with_stored_state<R>(
         &mut self,
         spent: Option<Box<Spent>>,
@@ -90,13 +90,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         stored
     }
 
-    /// Ends the run because its state cannot be stored. Cancels all running steps.
+    /// Cancels all running steps and ends the run, because storing its state failed.
     pub(in crate::engine) fn abandon(&mut self, now: Duration) -> Command<'p> {
         self.stop(Status::Cancelled, now);
         Command::Pause(super::Pause::Ended)
     }
 
-    /// Processes the next loop element that was running when the previous process stopped. Returns
+    /// Handles the next loop element that was running when the previous process stopped. Returns
     /// the command that calls its tool again, or `None` if no such element is left.
     pub(super) fn take_over_next(&mut self, now: Duration) -> Option<Command<'p>> {
         while let Some(id) = self.takeover.as_mut().and_then(|takeover| takeover.left.pop()) {
@@ -118,15 +118,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         None
     }
 
-    /// Returns `true` if this call may have started before the previous process stopped, and its
-    /// tool may not be called again.
+    /// Returns `true` if the call may have been running when the previous process stopped, and its
+    /// tool must not be called twice.
     #[inline]
     pub(super) fn is_lost(&self, id: BranchId, site: &CallSite) -> bool {
         self.takeover.as_ref().is_some_and(|takeover| takeover.has_lost(id, site, self.plan))
     }
 
-    /// Ends a call whose outcome is unknown, because the previous process stopped. `begun` is its
-    /// start, and `attempts` the number of its attempts.
+    /// Fails a call whose outcome is unknown, because the previous process stopped. `begun` is its
+    /// start, and `attempts` is the number of its attempts.
     pub(super) fn lose_call(
         &mut self,
         id: BranchId,
