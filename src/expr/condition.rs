@@ -1,5 +1,4 @@
-//! The expressions in conditions and loops. Conditions must evaluate to a boolean, and collections
-//! to an array.
+//! Conditions, which evaluate to a boolean, and collections of loops, which evaluate to an array.
 
 use std::fmt;
 
@@ -15,13 +14,13 @@ use super::{
     wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };
 
-/// A boolean condition: a reference such as `$input.ok`, or a template such as `{{ input.ok }}`.
-/// The braces of the template may be omitted.
+/// A condition: a reference such as `$input.ok`, or a template such as `{{ input.count > 3 }}`. The
+/// braces of a template may be omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Condition(Expression);
 
-/// The collection over which a loop iterates. Written as an array, or as an expression that
-/// evaluates to an array.
+/// The collection of a loop: an array, or an expression that evaluates to an array, such as
+/// `$steps.search.output.hits`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collection(Expression);
 
@@ -37,12 +36,12 @@ impl Condition {
         Expression::parse_logic(text, names).map(Self)
     }
 
-    /// Evaluates the condition.
+    /// Evaluates the condition to a boolean.
     ///
     /// # Errors
     ///
-    /// Returns an error if the value of the condition is neither a boolean nor one of the strings
-    /// `true` and `false`.
+    /// Returns an error if the value is neither a boolean nor one of the strings `true` and
+    /// `false`.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<bool, EvaluationError> {
         match self.0.evaluate_in(data)? {
             Some(Value::Bool(truth)) => Ok(truth),
@@ -56,13 +55,12 @@ impl Condition {
         }
     }
 
-    /// Returns all references in the condition.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// Returns a condition that is always true.
+/// A condition that is always true.
 impl Default for Condition {
     fn default() -> Self {
         Self(Expression::literal(Value::Bool(true)))
@@ -78,8 +76,8 @@ impl fmt::Display for Condition {
 // === impl Collection ===
 
 impl Collection {
-    /// Parses a collection from an array or a string. The string contains a JSON array, a reference
-    /// or a template. The braces of the template may be omitted.
+    /// Parses a collection. It is an array, or a string with a JSON array, a reference or a
+    /// template. The braces of a template may be omitted.
     pub(crate) fn parse(value: &Value, names: &ScopeNames<'_>) -> Result<Self, ExpressionErrors> {
         let wrong = |found| {
             let error =
@@ -105,12 +103,11 @@ impl Collection {
         }
     }
 
-    /// Evaluates the collection, and returns its elements.
+    /// Evaluates the collection to its elements.
     ///
     /// # Errors
     ///
-    /// Returns an error if the value of the collection is neither an array nor a string that
-    /// contains a JSON array.
+    /// Returns an error if the value is neither an array nor a string with a JSON array.
     pub(crate) fn evaluate(&self, data: &dyn Data) -> Result<Vec<Value>, EvaluationError> {
         let wrong = |found| Err(EvaluationError::WrongKind { what: "it", found, expected: ARRAY });
         let other = |value: Option<&Value>| match value {
@@ -133,13 +130,12 @@ impl Collection {
         }
     }
 
-    /// Returns all references in the collection.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         self.0.uses()
     }
 }
 
-/// Returns a collection without elements.
+/// An empty collection.
 impl Default for Collection {
     fn default() -> Self {
         Self(Expression::literal(Value::Array(Vec::new())))
@@ -152,8 +148,7 @@ impl fmt::Display for Collection {
     }
 }
 
-/// Returns a description of a value's type for error messages, such as `an array`. `None` stands
-/// for a missing value.
+/// Returns the type of a value for error messages, such as `an array`. `None` is a missing value.
 pub(crate) const fn kind(value: Option<&Value>) -> &'static str {
     match value {
         None => "nothing",

@@ -1,12 +1,12 @@
-//! The errors that occur when expressions are parsed or evaluated.
+//! The errors of parsing and evaluating expressions.
 
 use std::fmt;
 
 use super::PathSegment;
 use crate::suggest::DidYouMean;
 
-/// An error that is found when a reference or template, such as `$input.query`, is parsed, before
-/// any run.
+/// An error in a reference or template, such as `$input.query`. It is found when the definition is
+/// parsed, before any run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpressionError {
@@ -15,8 +15,8 @@ pub enum ExpressionError {
     UnknownRoot {
         /// The reference as written in the definition.
         text: String,
-        /// The names with which references can begin at this place of the definition, for the error
-        /// message.
+        /// The valid first names of a reference in this field, such as `$input` and `$steps`. Part
+        /// of the error message.
         expected: String,
     },
     /// A reference names a step that does not exist.
@@ -24,18 +24,18 @@ pub enum ExpressionError {
     UnknownStep {
         /// The reference as written in the definition.
         text: String,
-        /// The name or index by which the reference identifies the step.
+        /// The name or index of the step in the reference.
         step: String,
-        /// The name of the step that is most similar to the unknown name. Suggested in the error
-        /// message. `None` if no name is similar.
+        /// The most similar name of a step, as a suggestion in the error message. `None` if no name
+        /// is similar.
         near: Option<String>,
     },
-    /// A reference in a step of a pipeline names this step or a later one, which has not run yet.
+    /// A reference in a pipeline names its own step or a later one, which has not run yet.
     #[error("`{text}` refers to step `{step}`, which has not run by then")]
     LaterStep {
         /// The reference as written in the definition.
         text: String,
-        /// The name or index by which the reference identifies the step.
+        /// The name or index of the step in the reference.
         step: String,
     },
     /// The reference `$prev` is used in the first step of a pipeline, which has no previous step.
@@ -49,11 +49,11 @@ pub enum ExpressionError {
     UnknownField {
         /// The name of the unknown field.
         field: String,
-        /// A reference to the member of the step's output that has this name. Suggested in the
-        /// error message.
+        /// A suggestion in the error message: a reference to the member of the step's output with
+        /// this name.
         near: String,
-        /// A reference to an existing field with a similar name, such as `$steps.a.output`.
-        /// Suggested in the error message before `near`. `None` if no field has a similar name.
+        /// A suggestion in the error message: a reference to an existing field with a similar name,
+        /// such as `$steps.a.output`. `None` if no field has a similar name.
         similar: Option<String>,
     },
     /// A reference names a variable that does not exist.
@@ -61,33 +61,33 @@ pub enum ExpressionError {
     UnknownVariable {
         /// The reference as written in the definition.
         text: String,
-        /// The unknown name of the variable.
+        /// The name of the unknown variable.
         name: String,
-        /// The existing variable with the most similar name. Suggested in the error message. `None`
-        /// if no name is similar.
+        /// The most similar name of a variable, as a suggestion in the error message. `None` if no
+        /// name is similar.
         near: Option<String>,
     },
-    /// A reference leads to a part of a variable's value that does not exist, such as
-    /// `$vars.team.name` if `team` is a string.
+    /// A reference reads a part of a variable that does not exist. For example, `$vars.team.name`
+    /// is invalid if `team` is a string.
     #[error("the variable has no such part: `{text}`")]
     NoPartOfVariable {
         /// The reference as written in the definition.
         text: String,
     },
-    /// A reference uses a secret variable in a place whose value clients can see.
+    /// A reference reads a secret variable, but clients could see the resulting value.
     #[error("`{text}` is secret: expected it in the arguments of a tool that is not a composite")]
     SecretVariable {
         /// The reference as written in the definition.
         text: String,
     },
-    /// A reference begins with a known name but has a syntax error, such as `$input[`.
+    /// A reference has a syntax error, such as `$input[`.
     #[error("malformed reference `{text}` at character {position}: expected {expected}")]
     Malformed {
         /// The reference as written in the definition.
         text: String,
         /// The position of the error within the reference, in characters, starting at one.
         position: usize,
-        /// A description of the syntax that was expected at this position.
+        /// The syntax that was expected at this position, such as a closing quote.
         expected: &'static str,
     },
     /// A template has a syntax error, or uses a feature that templates do not support.
@@ -100,39 +100,37 @@ pub enum ExpressionError {
         /// The column of the error in its line, in characters, starting at one.
         column: usize,
     },
-    /// A value cannot have the type that its place requires, in any run. For example, the
-    /// collection of a loop is an object.
+    /// A value in the definition has the wrong type. For example, the collection of a loop is an
+    /// object.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The value that has the wrong type, as the error message names it: `the collection`, for
-        /// example.
+        /// The name of the value in the error message, such as `the collection`.
         what: &'static str,
         /// The actual type of the value, such as `a number`.
         found: &'static str,
-        /// The expected type of the value.
+        /// The expected type, such as `an array`.
         expected: &'static str,
     },
 }
 
-/// All errors that were found when an [`Expression`](super::Expression) was parsed. Each error
-/// comes with the path to the string that contains the invalid reference or template.
+/// All errors of parsing an [`Expression`](super::Expression). Each error has the path to the
+/// string with the invalid reference or template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
 /// An error that occurs while an [`Expression`](super::Expression) is evaluated.
 ///
-/// The message of an evaluation error may be sent to clients. It contains only parts of the
-/// expression, and no data of the run.
+/// Clients may see the message. It contains parts of the expression, but no data of the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {
-    /// A reference that is not optional, such as `$input.query`, refers to a missing value.
+    /// A reference, such as `$input.query`, has no value and is not optional.
     #[error("`{reference}` has no value")]
     Missing {
         /// The reference to the missing value, as written in the definition.
         reference: String,
     },
-    /// A reference selects an element of an array, but the array is in the member `result` of an
+    /// A reference reads an element of an array, but the array is in the member `result` of an
     /// object. Servers that use FastMCP return arrays in such objects.
     #[error(
         "`{reference}` has no value: the array is in `result`, so write `.result` before the index"
@@ -141,37 +139,36 @@ pub enum EvaluationError {
         /// The reference to the array element, as written in the definition.
         reference: String,
     },
-    /// A template could not be evaluated, for a reason other than a missing value.
+    /// A template cannot be evaluated, for example because it divides by zero.
     #[error("{reason} in the template `{template}`")]
     Template {
-        /// The text of the template, or of the part of it that failed. Truncated if it is too long.
+        /// The text of the template or of the part that failed. Truncated if it is long.
         template: String,
-        /// A description of the failure.
+        /// The reason of the failure.
         reason: String,
     },
     /// A template produced a string that exceeds the maximum size.
     #[error("the output of the template `{template}` has more than {max} bytes")]
     TooLarge {
-        /// The text of the template, or of the part of it that failed. Truncated if it is too long.
+        /// The text of the template or of the part that failed. Truncated if it is long.
         template: String,
         /// The maximum size of the produced string, in bytes.
         max: usize,
     },
-    /// The value of a condition is neither a boolean nor one of the strings `true` and `false`, or
-    /// the value of a loop's collection is not an array.
+    /// A condition is not a boolean, or the collection of a loop is not an array.
     #[error("{what} is {found}: expected {expected}")]
     WrongKind {
-        /// The value that has the wrong type, as the error message names it.
+        /// The name of the value in the error message, such as `it`.
         what: &'static str,
         /// The actual type of the value, such as `a number`.
         found: &'static str,
-        /// The expected type of the value.
+        /// The expected type, such as `an array`.
         expected: &'static str,
     },
 }
 
-/// The first of two suggestions in an error message. Formats it together with the word "or".
-/// Formats nothing if it is `None`.
+/// Formats the first of two suggestions in an error message, with the word "or" after it. Formats
+/// nothing if it is `None`.
 struct Either<'a>(Option<&'a str>);
 
 // === impl ExpressionErrors ===
@@ -181,8 +178,8 @@ impl ExpressionErrors {
         Self(errors)
     }
 
-    /// Iterates over the errors. Each error comes with the path to the string that contains the
-    /// invalid reference or template.
+    /// Iterates over the errors, each with the path to the string that contains the invalid
+    /// reference or template.
     pub fn iter(&self) -> impl Iterator<Item = (&[PathSegment], &ExpressionError)> {
         self.0.iter().map(|(path, error)| (path.as_slice(), error))
     }

@@ -14,33 +14,32 @@ use super::{
 };
 
 /// A JSON value whose strings may contain references, such as `$input.query`, and templates, such
-/// as `Dear {{ input.name }}`. Evaluating the expression replaces them by their values.
+/// as `Dear {{ input.name }}`. Evaluating the expression replaces them with values of a run.
 ///
 /// The [module docs](crate::expr) describe the syntax of references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(Node);
 
-/// The string that replaces values in which secret variables occur.
+/// Replaces values that contain secret variables.
 const HIDDEN: &str = "…";
 
-/// A reference in an expression, together with its position. It reads a value of the run.
+/// A reference in an expression, with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Use<'e> {
-    /// The position of the reference: the path from the root of the expression to the string that
-    /// contains it.
+    /// The path from the root of the expression to the string that contains the reference.
     pub(crate) place: Vec<PathSegment>,
-    /// The value at which the reference starts, such as the input of the run.
+    /// The value at which the reference starts. For `$input.query`, this is the input of the run.
     pub(crate) root: Root,
-    /// The path from `root` to the referenced value. If a template computes one of the keys, the
-    /// path ends before this key.
+    /// The path from `root` to the referenced value. It ends before the first key that a template
+    /// computes.
     pub(crate) path: &'e [PathSegment],
     /// If `true`, the referenced value may be missing. If `false`, a missing value is an error.
     pub(crate) optional: bool,
-    /// If `true`, the string consists only of this reference, so that the value keeps its type. If
-    /// `false`, the reference is a part of a template that computes another value.
+    /// If `true`, the whole string is this reference, so that the value keeps its type. If `false`,
+    /// the reference is a part of a larger template.
     pub(crate) bare: bool,
-    /// If `true`, the reference is read whenever the expression is evaluated. If `false`, a
-    /// template reads it only under a condition.
+    /// If `true`, the reference is always read. If `false`, a template reads it only under a
+    /// condition.
     pub(crate) certain: bool,
     /// The text of the reference, such as `$input.query`.
     pub(crate) text: &'e str,
@@ -48,10 +47,9 @@ pub(crate) struct Use<'e> {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
-    /// A value that contains no references or templates.
     Literal(Value),
     Reference(Reference),
-    /// A reference to a configured variable, such as `$vars.team`. Boxed because it is rare.
+    /// A reference to a variable, such as `$vars.team`. Boxed because it is rare.
     Variable(Box<VariableReference>),
     Template(Template),
     Array(Vec<Self>),
@@ -61,8 +59,8 @@ enum Node {
 // === impl Use ===
 
 impl Use<'_> {
-    /// Returns the name of the input property that the reference reads. Returns `None` if it reads
-    /// the whole input, or a value other than the input.
+    /// Returns the input property that the reference reads, such as `query` for `$input.query`.
+    /// Returns `None` if it reads the whole input or another value.
     pub(crate) fn property(&self) -> Option<&str> {
         match (self.root, self.path.first()?) {
             (Root::Input, PathSegment::Key(key)) => Some(key),
@@ -74,18 +72,18 @@ impl Use<'_> {
 // === impl Expression ===
 
 impl Expression {
-    /// Parses the references and templates in the strings of `value`. The references can refer only
-    /// to the input, for example `$input.query`.
+    /// Parses the references and templates in the strings of `value`. References can only read the
+    /// input, as in `$input.query`.
     ///
     /// # Errors
     ///
-    /// Returns an error for each string in `value` that contains an invalid reference or template.
-    /// Each error comes with the path to its string.
+    /// Returns an error for each string with an invalid reference or template, with the path to the
+    /// string.
     pub fn parse(value: &Value) -> Result<Self, ExpressionErrors> {
         Self::parse_in(value, &ScopeNames::default())
     }
 
-    /// Parses the references and templates in the strings of `value`. They can use all names in
+    /// Parses the references and templates in the strings of `value`. They can use the names in
     /// `names`.
     pub(crate) fn parse_in(
         value: &Value,
@@ -96,8 +94,8 @@ impl Expression {
         if errors.is_empty() { Ok(Self(node)) } else { Err(ExpressionErrors::new(errors)) }
     }
 
-    /// Parses the string of a condition or collection. It contains a reference, a template, or the
-    /// code of a template without its braces.
+    /// Parses a condition or a collection: a reference, a template, or a template without its
+    /// braces.
     pub(super) fn parse_logic(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         let text = text.trim();
         if Template::is_one(text) {
@@ -114,17 +112,17 @@ impl Expression {
         Self(Node::Literal(value))
     }
 
-    /// Evaluates the expression: replaces all references and templates by their values, which are
-    /// parts of `input` or computed from it.
+    /// Evaluates the expression: replaces references and templates with their values. `input` is
+    /// the input of the run, which references such as `$input.query` read.
     ///
-    /// If an optional reference, such as `$input.lang?`, refers to a missing value, the array
-    /// element or object member that contains the reference is omitted. If the whole expression is
-    /// such a reference, `evaluate` returns `None`.
+    /// If an optional reference, such as `$input.lang?`, has no value, the array element or object
+    /// member with this reference is omitted. If the whole expression is such a reference,
+    /// `evaluate` returns `None`.
     ///
     /// # Errors
     ///
-    /// Returns an error if a reference that is not optional refers to a missing value, or if a
-    /// template cannot be evaluated.
+    /// Returns an error if a reference has no value and is not optional, or if a template cannot be
+    /// evaluated.
     pub fn evaluate(&self, input: &Value) -> Result<Option<Value>, EvaluationError> {
         self.evaluate_in(input)
     }
@@ -134,8 +132,9 @@ impl Expression {
         self.0.evaluate(data)
     }
 
-    /// Evaluates the expression as far as possible before a run. `known` returns `true` for the
-    /// roots whose values are known. References and templates that read other roots remain as text.
+    /// Evaluates the expression as far as possible before a run. `known` returns `true` for values
+    /// that are known, such as the input. References and templates that read other values remain as
+    /// text.
     pub(crate) fn preview(
         &self,
         data: &dyn Data,
@@ -144,16 +143,15 @@ impl Expression {
         self.0.preview(data, known)
     }
 
-    /// Returns all references in the expression, in the order of their occurrence. Excludes
-    /// references to variables.
+    /// Returns all references to values of a run, in order. References to variables are not
+    /// included.
     pub(crate) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
         self.0.visit(&mut Vec::new(), &mut |node, place| node.add_uses(place, &mut uses));
         uses
     }
 
-    /// Returns the value of the expression if it contains no references or templates. Returns
-    /// `None` otherwise.
+    /// Returns the value of the expression if it contains no references and templates.
     pub(crate) const fn as_literal(&self) -> Option<&Value> {
         match &self.0 {
             Node::Literal(value) => Some(value),
@@ -161,8 +159,8 @@ impl Expression {
         }
     }
 
-    /// Returns the JSON value from which the expression was parsed. Only the first `$` of literal
-    /// strings that begin with `$$` is missing.
+    /// Returns the JSON value from which the expression was parsed. The only difference is that the
+    /// first `$` of strings that begin with `$$` is missing.
     pub(crate) fn written(&self) -> Value {
         self.0.written()
     }
@@ -178,13 +176,11 @@ impl Expression {
         places
     }
 
-    /// Returns `true` if the expression contains secret variables.
     pub(crate) fn has_secrets(&self) -> bool {
         self.0.has_secrets()
     }
 
-    /// Returns all references to secret variables. Each consists of the path to the string that
-    /// contains it, and its text.
+    /// Returns all references to secret variables. Each has its text and the path to its string.
     pub(crate) fn secrets(&self) -> Vec<(Vec<PathSegment>, &str)> {
         let mut secrets = Vec::new();
         self.0.visit(&mut Vec::new(), &mut |node, place| {
@@ -193,9 +189,9 @@ impl Expression {
         secrets
     }
 
-    /// Returns the references whose values are always contained unchanged in the value of the
-    /// expression. Excludes references whose values a template filters or inserts only under a
-    /// condition. Returns no references if the expression is an array or an object.
+    /// Returns the references whose values always appear unchanged in the value of the expression.
+    /// Excludes references that a template filters, or that it inserts only under a condition.
+    /// Returns no references for arrays and objects.
     pub(crate) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
         match &self.0 {
             Node::Reference(reference) => vec![(reference.root(), reference.path())],
@@ -204,8 +200,8 @@ impl Expression {
         }
     }
 
-    /// Returns a copy of `value`, the value of this expression, in which each member that contains
-    /// a secret variable is replaced by `…`.
+    /// Returns a copy of `value`, to which this expression was evaluated. Members that contain
+    /// secret variables are replaced with `…`.
     pub(crate) fn without_secrets(&self, value: &Map<String, Value>) -> Map<String, Value> {
         let mut value = value.clone();
         for (name, member) in &mut value {
@@ -222,14 +218,14 @@ impl Expression {
         value
     }
 
-    /// Converts the expression to a value that is only partially known before a run. Each reference
-    /// and each template becomes an unknown part.
+    /// Returns the part of the value that is known before a run. References and templates are
+    /// unknown parts.
     pub(crate) fn sketch(&self) -> PartialValue {
         self.0.sketch()
     }
 }
 
-/// Formats the expression as it is written in the definition.
+/// Formats the expression as written in the definition.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -412,8 +408,8 @@ impl Node {
         }
     }
 
-    /// Calls `visit` for each literal, reference, variable and template under this node. `place` is
-    /// the path to this node, and `visit` receives the path to the visited node.
+    /// Calls `visit` with each literal, reference, variable and template in this node, and with its
+    /// path. `place` is the path of this node.
     fn visit<'e>(
         &'e self,
         place: &mut Vec<PathSegment>,
@@ -440,7 +436,6 @@ impl Node {
         }
     }
 
-    /// Appends the references of this node to `uses`. `place` is the path to the node.
     fn add_uses<'e>(&'e self, place: &[PathSegment], uses: &mut Vec<Use<'e>>) {
         match self {
             Self::Reference(reference) => uses.push(Use {
@@ -465,8 +460,8 @@ impl Node {
         }
     }
 
-    /// Returns the texts of the references to secret variables in this node. Does not search the
-    /// nodes of an array or object.
+    /// Returns the texts of references to secret variables in this string. Does not search arrays
+    /// and objects.
     fn secrets(&self) -> Vec<&str> {
         match self {
             Self::Variable(variable) if variable.is_secret() => vec![variable.written()],

@@ -1,15 +1,14 @@
-//! Parses strings that contain JSON, and limits the memory of the parsed values. A parsed value can
-//! need much more memory than its string.
+//! Parses strings that contain JSON, and limits the memory of the parsed values. They can need much
+//! more memory than the strings.
 
 use serde_json::Value;
 
-/// The maximum memory of a JSON value that is parsed from a string, in bytes.
+/// The maximum memory of a value that is parsed from a JSON string, in bytes.
 const MAX_READ_BYTES: usize = 16 << 20;
 
-/// The description of a JSON string whose parsed value could be too large, for error messages.
 pub(crate) const TOO_LARGE: &str = "a text whose value is too large";
 
-/// Returns an upper bound of the memory that parsing the JSON string `text` can need, in bytes.
+/// Returns an upper bound for the memory of the value in the JSON string `text`, in bytes.
 pub(crate) fn bytes_of(text: &str) -> usize {
     let mut bytes = text.len();
     let mut in_string = false;
@@ -29,13 +28,13 @@ pub(crate) fn bytes_of(text: &str) -> usize {
     bytes
 }
 
-/// Returns `true` if parsing the JSON string `text` could need more memory than allowed.
+/// Returns `true` if the value in the JSON string `text` could exceed the maximum memory.
 pub(crate) fn is_too_large(text: &str) -> bool {
     bytes_of(text) > MAX_READ_BYTES
 }
 
-/// Parses the JSON string `text`. Returns `None` if it is not valid JSON, or if parsing it could
-/// need too much memory.
+/// Parses the JSON string `text`. Returns `None` if it is invalid, or if its value could exceed the
+/// maximum memory.
 pub(crate) fn read(text: &str) -> Option<Value> {
     if is_too_large(text) { None } else { serde_json::from_str(text).ok() }
 }

@@ -1,9 +1,8 @@
-//! The names that expressions can refer to.
+//! The names that expressions can use.
 
 use super::Variables;
 
-/// The keywords of the template language: operators, constants and words of statements. A keyword
-/// cannot be a name.
+/// The keywords of templates. A keyword cannot be a name.
 pub(crate) const KEYWORDS: [&str; 14] = [
     "and",
     "or",
@@ -21,57 +20,52 @@ pub(crate) const KEYWORDS: [&str; 14] = [
     "recursive",
 ];
 
-/// Further words that cannot be the name of a loop variable, because they already have a meaning in
-/// expressions.
+/// Further words that loop variables cannot have as names, because they already have a meaning.
 pub(super) const RESERVED: [&str; 11] = [
     "input", "params", "prev", "steps", "vars", "workflow", "index", "loop", "True", "False",
     "None",
 ];
 
-/// The names that an expression can use. They depend on the position of the expression in the
-/// definition of a composite.
+/// The names that an expression can use. They depend on the place of the expression in the
+/// definition. For example, only expressions in a loop can use `item`.
 ///
-/// All expressions can use `input`. It is the only name in `ScopeNames::default()`.
+/// All expressions can use `input`. `ScopeNames::default()` contains no other name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScopeNames<'n> {
     /// The names of all steps, in the order of their indexes.
     pub(crate) steps: &'n [&'n str],
-    /// The step whose output `$prev` reads.
+    /// The meaning of `$prev`.
     pub(crate) previous: Previous,
-    /// The number of steps to which the expression can refer: in a pipeline, only to the steps
-    /// before its own step. `None` if the expression can refer to all steps, because each step runs
-    /// after the steps to which it refers.
+    /// The number of steps that the expression can read, because only the steps before a step of a
+    /// pipeline have run. `None` if the expression can read all steps.
     pub(crate) before: Option<usize>,
-    /// The name by which expressions in a loop refer to the current element. `None` outside of
-    /// loops.
+    /// The name of the current element of a loop, such as `item`. `None` outside of loops.
     pub(crate) item: Option<&'n str>,
-    /// If `true`, the expression can refer to the run and the composite by `workflow.id`,
-    /// `workflow.name` and `workflow.started_at`.
+    /// If `true`, the expression can use `workflow.id`, `workflow.name` and `workflow.started_at`.
     pub(crate) run: bool,
-    /// The variables that the expression can read as `vars`. `None` if the expression cannot use
-    /// the name `vars`.
+    /// The variables that the expression can read, as in `vars.team`. `None` if it cannot use
+    /// `vars`.
     pub(crate) variables: Option<&'n Variables>,
-    /// If `true`, the expression can read secret variables, because clients do not see its value.
+    /// If `true`, the expression can read secret variables, because clients cannot see its value.
     pub(crate) allows_secrets: bool,
-    /// If `true`, a string such as `$5` whose `$` precedes an unknown name is a literal string, and
-    /// all references are optional. If `false`, an unknown name is an error.
+    /// If `true`, a string with an unknown name, such as `$5`, is literal, and all references are
+    /// optional. If `false`, an unknown name is an error.
     pub(crate) lenient: bool,
 }
 
-/// The step whose output `$prev` reads.
+/// The meaning of `$prev` in an expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Previous {
-    /// `$prev` is an unknown name, because the steps do not run one after the other.
+    /// `$prev` is an unknown name, because the composite is not a pipeline.
     #[default]
     None,
-    /// `$prev` is an error, because the expression belongs to the first step of a pipeline.
+    /// `$prev` is an error, because the first step of a pipeline has no previous step.
     First,
     /// `$prev` reads the output of the step with this index.
     Step(usize),
 }
 
-/// Returns `true` if `name` cannot be the name of a loop variable, because it is a keyword or
-/// already has a meaning in expressions.
+/// Returns `true` if `name` cannot be the name of a loop variable, because it has another meaning.
 pub(crate) fn is_reserved(name: &str) -> bool {
     KEYWORDS.contains(&name) || RESERVED.contains(&name)
 }

@@ -2,11 +2,11 @@
 
 use serde_json::Number;
 
-/// 2^53, up to which an `f64` can represent every integer exactly.
+/// 2^53. Up to this number, an `f64` represents every integer exactly.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Parses a JSON number. Returns `None` if the string is not a valid JSON number, or if it is an
-/// integer that cannot be represented exactly.
+/// Parses a JSON number. Returns `None` for other strings, and for integers that cannot be
+/// represented exactly.
 pub(crate) fn parse_number(text: &str) -> Option<Number> {
     if !text.contains(['.', 'e', 'E']) {
         return parse_integer(text);
@@ -14,8 +14,8 @@ pub(crate) fn parse_number(text: &str) -> Option<Number> {
     parse(text)
 }
 
-/// Parses a JSON number without a fraction or an exponent. Returns `None` for any other string, and
-/// for an integer that cannot be represented exactly.
+/// Parses a JSON number without a fraction or exponent. Returns `None` for other strings, and for
+/// integers that cannot be represented exactly.
 pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     if text.contains(['.', 'e', 'E']) {
         return None;
@@ -24,9 +24,8 @@ pub(crate) fn parse_integer(text: &str) -> Option<Number> {
     to_integer(&parse(text)?).filter(|number| !number.is_f64())
 }
 
-/// Converts a float without a fraction, such as `3.0`, to an integer. Returns `None` if the float
-/// has a fraction. Returns integers unchanged, and also floats whose absolute value is greater than
-/// 2^53.
+/// Converts a float without a fraction, such as `3.0`, to an integer. Integers and floats beyond
+/// 2^53 are returned unchanged. Returns `None` for floats with a fraction.
 pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
         return Some(number.clone());
@@ -42,7 +41,7 @@ pub(crate) fn to_integer(number: &Number) -> Option<Number> {
     Some(whole.into())
 }
 
-/// Returns `true` if a number is a float that [`to_integer`] converts to an integer.
+/// Returns `true` for a float without a fraction, such as `3.0`, which [`to_integer`] converts.
 pub(crate) fn is_whole_float(number: &Number) -> bool {
     number.is_f64() && to_integer(number).is_some_and(|integer| !integer.is_f64())
 }

@@ -1,15 +1,13 @@
-//! JSON values of which some parts are unknown before a run.
+//! JSON values with parts that are unknown before a run.
 
 use serde_json::Value;
 
-/// A JSON value that is only partially known before a run. References and templates are unknown
-/// parts of it.
+/// A JSON value with parts that are unknown before a run. These are references and templates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PartialValue {
     Known(Value),
     Unknown {
-        /// If `true`, the array element or object member may be missing in the value that the run
-        /// computes.
+        /// If `true`, the array element or object member may be missing when the run evaluates it.
         optional: bool,
     },
     Array(Vec<Self>),
@@ -19,7 +17,6 @@ pub(crate) enum PartialValue {
 // === impl PartialValue ===
 
 impl PartialValue {
-    /// Returns `true` if all parts of the value are known.
     pub(crate) fn is_known(&self) -> bool {
         match self {
             Self::Known(_) => true,

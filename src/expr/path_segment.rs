@@ -17,8 +17,7 @@ pub enum PathSegment {
 // === impl PathSegment ===
 
 impl PathSegment {
-    /// Returns the object member or array element of `value` that this segment selects. Returns
-    /// `None` if it does not exist.
+    /// Returns the object member or array element of `value` with this key or index.
     pub(super) fn of<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         match (self, value) {
             (Self::Key(key), Value::Array(elements)) => elements.get(place(key)?),
@@ -28,8 +27,8 @@ impl PathSegment {
     }
 }
 
-/// Parses the key of a reference as an array index, because `.0` is equivalent to `[0]`. Returns
-/// `None` if the key is not an index.
+/// Parses a key as an array index, because `.0` is equivalent to `[0]`. Returns `None` if the key
+/// is not an index.
 pub(super) fn place(key: &str) -> Option<usize> {
     // The largest possible index has 20 digits.
     if key.len() > 20 {
@@ -51,7 +50,7 @@ impl From<usize> for PathSegment {
     }
 }
 
-/// Formats the segment as it is written in references, such as `.key`, `['odd key']` or `[0]`.
+/// Formats the segment as in references: `.key`, `['odd key']` or `[0]`.
 impl fmt::Display for PathSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

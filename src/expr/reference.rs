@@ -13,7 +13,7 @@ use super::{
 };
 use crate::suggest::nearest;
 
-/// A reference to a value of a run, written as a path such as `$input.a[0]`.
+/// A reference to a value of a run, such as `$input.a[0]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     written: Box<str>,
@@ -22,20 +22,20 @@ pub(crate) struct Reference {
     optional: bool,
 }
 
-/// The parts of the text of a reference, such as `$input.a[0]?`.
+/// The parts of a reference, such as `$input.a[0]?`.
 pub(super) struct Parts<'a> {
-    /// The name at the beginning of the reference, without `$`, such as `input`.
+    /// The first name without `$`, such as `input`.
     name: &'a str,
     pub(super) path: Vec<PathSegment>,
-    /// If `true`, the reference ends in `?`, so that its value may be missing.
+    /// If `true`, the reference ends in `?`, and its value may be missing.
     pub(super) optional: bool,
 }
 
 // === impl Reference ===
 
 impl Reference {
-    /// Parses a reference, which begins with `$`. Returns an error if the text is not a reference,
-    /// or if it uses a name that is not in `names`.
+    /// Parses a reference, which begins with `$`. Returns an error if the syntax is invalid or a
+    /// name is not in `names`.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         // Reports an unknown name and not malformed syntax, because a string such as `$5.00 off`
         // may be meant literally.
@@ -52,18 +52,16 @@ impl Reference {
         self.root
     }
 
-    /// Returns the text of the reference, such as `$input.a[0]`.
     pub(crate) fn written(&self) -> &str {
         &self.written
     }
 
-    /// Returns the path from the root of the reference to the referenced value. The path of
-    /// `$input` is empty.
+    /// Returns the path of the reference after its root. It is empty for `$input`.
     pub(crate) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
-    /// Returns `true` if the referenced value may be missing. If `false`, a missing value is an
+    /// Returns `true` if the referenced value may be missing. Otherwise, a missing value is an
     /// error.
     pub(crate) const fn is_optional(&self) -> bool {
         self.optional
@@ -78,7 +76,7 @@ impl Reference {
         }
     }
 
-    /// Returns the evaluation error for the case that the referenced value is missing in `data`.
+    /// Returns the error for the missing value of this reference.
     pub(super) fn missing(&self, data: &dyn Data) -> EvaluationError {
         let reference = self.to_string();
         match data.get(self.root) {
@@ -99,9 +97,8 @@ impl fmt::Display for Reference {
 // === impl Parts ===
 
 impl<'a> Parts<'a> {
-    /// Splits a text that begins with `$` into the parts of a reference. Returns `None` if the text
-    /// is not a reference: `is_known` returns `false` for its name, or the name is not followed by
-    /// a path or the end.
+    /// Splits a reference, which begins with `$`, into its parts. Returns `None` if `is_known`
+    /// returns `false` for its first name, or if something other than a path follows the name.
     pub(super) fn parse_if(
         text: &'a str,
         is_known: impl Fn(&str) -> bool,
@@ -114,12 +111,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Returns the part of `value` to which `path` leads. Returns `None` if the part does not exist.
+/// Returns the part of `value` at `path`. Returns `None` if it does not exist.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
 }
 
-/// Returns `true` if a reference can begin with `name` in an expression that can use `names`.
+/// Returns `true` if references can begin with `name`.
 fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     match name {
         "input" => true,
@@ -131,8 +128,8 @@ fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
     }
 }
 
-/// Returns the root of a reference that consists of `name` and `path`. Also returns the number of
-/// segments of `path` that select the root. This is 2 for `steps.a.output`.
+/// Returns the value at which a reference starts, and the number of segments in `path` that belong
+/// to it. For `steps.a.output`, these are `a` and `output`.
 pub(super) fn root(
     text: &str,
     name: &str,
@@ -186,7 +183,7 @@ pub(super) fn root(
     }
 }
 
-/// Returns the index of the step that `segment` selects by its name or its index.
+/// Returns the index of the step with the name or index in `segment`.
 fn step(
     text: &str,
     segment: Option<&PathSegment>,
@@ -250,7 +247,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Parses the path of a reference, after its name was consumed.
+    /// Parses the path of a reference after its first name.
     fn parts(&mut self, name: &'a str) -> Result<Parts<'a>, ExpressionError> {
         let mut path = Vec::new();
         let mut optional = false;
@@ -309,15 +306,13 @@ impl<'a> Parser<'a> {
         Ok(segment)
     }
 
-    /// Consumes and returns the word at the current position. Returns an empty string if there is
-    /// no word.
+    /// Consumes and returns the word at the current position, which may be empty.
     fn word(&mut self) -> &'a str {
         let end = self.rest.find(|c| !is_word_character(c)).unwrap_or(self.rest.len());
         self.take(end)
     }
 
-    /// Consumes and returns the next `bytes` bytes of the text. Panics if they do not end at a
-    /// character boundary.
+    /// Consumes and returns the next `bytes` bytes. Panics if they end inside a character.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;

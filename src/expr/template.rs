@@ -41,11 +41,11 @@ pub(crate) use self::value::MAX_RENDERED_BYTES;
 /// The maximum length of a template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 64 << 10;
 
-/// The maximum number of characters of a template in an error message. Longer templates are
-/// truncated.
+/// The maximum length of a template in error messages, in characters.
 const MAX_DISPLAYED_TEMPLATE: usize = 80;
 
-/// A parsed template: a single expression, or a text that contains expressions and statements.
+/// A parsed template: a single expression such as `{{ input.count }}`, or a text with expressions
+/// and statements.
 #[derive(Clone, Debug)]
 pub(super) struct Template(Arc<Inner>);
 
@@ -54,47 +54,44 @@ struct Inner {
     written: Box<str>,
     content: Content,
     uses: Vec<TemplateUse>,
-    /// `true` if the template refers to a secret variable. Its value must then not appear in logs.
+    /// If `true`, the template reads a secret variable.
     has_secrets: bool,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// The whole template is one expression, such as `{{ input.count }}`. The template evaluates to
-    /// the value of this expression, which may be of any JSON type.
+    /// The whole template is one expression, such as `{{ input.count }}`. Its value keeps its type.
     Expression(Written),
     Text(Vec<Node>),
 }
 
-/// A reference in a template to a value of the run, such as `input.name`.
+/// A reference to a value of the run in a template, such as `input.name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TemplateUse {
     pub(super) root: Root,
-    /// The keys and indices from the root to the referenced value. If the template computes a key,
-    /// as in `steps.a[input.key]`, the path ends before this key.
+    /// The path from `root` to the referenced value. It ends before the first key that the template
+    /// computes, as in `steps.a[input.key]`.
     pub(super) path: Vec<PathSegment>,
-    /// `true` if the value may be missing, because the template provides a default or checks the
-    /// reference with `is defined`.
+    /// If `true`, the value may be missing, because `| default(…)` or `is defined` follows the
+    /// reference.
     pub(super) optional: bool,
-    /// `true` if the template consists only of this reference, as in `{{ input.name }}`.
+    /// If `true`, the whole template is this reference, as in `{{ input.name }}`.
     pub(super) bare: bool,
-    /// `true` if every evaluation of the template evaluates the reference. `false` if the reference
-    /// is evaluated only under a condition, for example inside an `{% if %}` block.
+    /// If `true`, the reference is always read. If `false`, it is read only under a condition, such
+    /// as inside an `{% if %}` block.
     pub(super) certain: bool,
-    /// The text of the reference in the template, for example `input.name`.
     pub(super) text: String,
 }
 
 // === impl Template ===
 
 impl Template {
-    /// Returns `true` if a string is a template, which means that it contains `{{` or `{%`.
+    /// Returns `true` if a string is a template: it contains `{{` or `{%`.
     pub(super) fn is_one(text: &str) -> bool {
         text.contains("{{") || text.contains("{%")
     }
 
-    /// Parses a string that contains expressions and statements in braces, such as
-    /// `Dear {{ input.name }}`.
+    /// Parses a template with braces, such as `Dear {{ input.name }}`.
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         Self::parse_with(text, || {
             let mut pieces = tokens::pieces(text)?;
@@ -114,7 +111,7 @@ impl Template {
         })
     }
 
-    /// Parses a string that is a single expression without braces, such as `input.count > 3`.
+    /// Parses a template without braces, such as `input.count > 3`.
     pub(super) fn parse_expression(
         text: &str,
         names: &ScopeNames<'_>,
@@ -151,8 +148,7 @@ impl Template {
         }
     }
 
-    /// Evaluates the template. If the template is a single expression, returns its value, which
-    /// keeps its type. Otherwise, returns a string.
+    /// Evaluates the template. Returns the value of a single expression, and otherwise a string.
     pub(super) fn evaluate(&self, data: &dyn Data) -> Result<Value, EvaluationError> {
         let value = match &self.0.content {
             Content::Expression(code) => code.value(data),
@@ -170,7 +166,6 @@ impl Template {
         })
     }
 
-    /// Returns `true` if the template refers to a secret variable.
     pub(super) fn has_secrets(&self) -> bool {
         self.0.has_secrets
     }
@@ -182,9 +177,8 @@ impl Template {
         paths.filter(|path| path.is_secret()).map(|path| &*path.text)
     }
 
-    /// Returns the references whose values appear unchanged in every result of the template. Omits
-    /// references inside `{% if %}` and `{% for %}` blocks, and those that are part of a larger
-    /// expression.
+    /// Returns the references whose values always appear unchanged in the value of the template.
+    /// Excludes references inside `{% if %}` and `{% for %}` blocks and in larger expressions.
     pub(super) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
         let codes: Vec<&Written> = match &self.0.content {
             Content::Expression(code) => vec![code],
@@ -204,28 +198,27 @@ impl Template {
         paths.collect()
     }
 
-    /// Returns all references to values of the run, in the order in which they are written. Omits
-    /// references to loop variables.
+    /// Returns all references to values of the run, in order. Excludes loop variables.
     pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
         self.0.uses.iter()
     }
 }
 
-/// Two templates are equal if they have the same text and their references have the same meaning.
+/// Templates are equal if their texts are equal and their references have the same meaning.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
         self.0.written == other.0.written && self.0.uses == other.0.uses
     }
 }
 
-/// Formats the template as it is written in the definition.
+/// Formats the template as written in the definition.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.written)
     }
 }
 
-/// Truncates a string to [`MAX_DISPLAYED_TEMPLATE`] characters, for an error message.
+/// Truncates a template for an error message to [`MAX_DISPLAYED_TEMPLATE`] characters.
 fn shorten(text: &str) -> String {
     let end = text.char_indices().nth(MAX_DISPLAYED_TEMPLATE).map(|(end, _)| end);
     end.map_or_else(|| text.to_owned(), |end| format!("{}…", &text[..end]))
@@ -234,9 +227,8 @@ fn shorten(text: &str) -> String {
 // === impl Content ===
 
 impl Content {
-    /// Returns all expressions in the template. The flag is `true` if every evaluation of the
-    /// template evaluates the expression, and `false` if an `{% if %}` or `{% for %}` block may
-    /// skip it.
+    /// Returns all expressions in the template. The flag is `true` if the expression is always
+    /// evaluated, and `false` if an `{% if %}` or `{% for %}` block may skip it.
     fn codes(&self) -> Vec<(&Written, bool)> {
         let mut codes = Vec::new();
         match self {
@@ -282,9 +274,9 @@ impl Content {
     }
 }
 
-/// Appends all expressions in `nodes` to `codes`. The flag of an expression is `true` if every
-/// evaluation of the template evaluates it, and `false` if an `{% if %}` or `{% for %}` block may
-/// skip it. `certain` is the flag for expressions that are not inside such a block in `nodes`.
+/// Appends all expressions in `nodes` to `codes`. The flag of an expression is `true` if it is
+/// always evaluated, and `false` if an `{% if %}` or `{% for %}` block may skip it. `certain` is
+/// `false` if `nodes` are inside such a block.
 fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, bool)>) {
     for node in nodes {
         match node {

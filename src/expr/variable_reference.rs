@@ -14,19 +14,19 @@ use super::{
 pub(super) struct VariableReference {
     written: Box<str>,
     variable: Variable,
-    /// The keys and indices from the value of the variable to the referenced value. Empty if the
-    /// reference refers to the whole variable.
+    /// The path from the value of the variable to the referenced value. Empty if the reference
+    /// reads the whole variable.
     path: Vec<PathSegment>,
-    /// `true` if the referenced value may be missing. Otherwise, the parser rejects a reference to
-    /// a missing value.
+    /// If `true`, the referenced value may be missing. If `false`, the parser has checked that it
+    /// exists.
     optional: bool,
 }
 
 // === impl VariableReference ===
 
 impl VariableReference {
-    /// Parses a reference to a variable, such as `$vars.team`. Returns `None` if `text` does not
-    /// begin with `$vars`, or if variables cannot be used here.
+    /// Parses a reference to a variable. Returns `None` if `text` is not such a reference, or if
+    /// the expression cannot use variables.
     pub(super) fn parse(
         text: &str,
         names: &ScopeNames<'_>,
@@ -51,13 +51,11 @@ impl VariableReference {
         Ok(Self { written: text.into(), variable, path, optional })
     }
 
-    /// Returns the referenced value. Returns `None` if the reference is optional and the value is
-    /// missing.
+    /// Returns the referenced value. Returns `None` if it is missing and the reference is optional.
     pub(super) fn value(&self) -> Option<&Value> {
         follow(self.variable.value(), &self.path)
     }
 
-    /// Returns the text of the reference as written in the definition, for example `$vars.team`.
     pub(super) fn written(&self) -> &str {
         &self.written
     }

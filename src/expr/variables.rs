@@ -1,4 +1,4 @@
-//! Variables: named constants that expressions can refer to.
+//! Variables, the named constants of expressions.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -43,7 +43,6 @@ pub(super) const VARIABLES: &str = "vars";
 #[derive(Clone, Default, PartialEq)]
 pub struct Variables(Arc<BTreeMap<String, Variable>>);
 
-/// A variable: its value, and whether the value is secret.
 #[derive(Clone, PartialEq)]
 pub(super) struct Variable {
     value: Arc<Value>,
@@ -59,14 +58,14 @@ impl Variables {
         Self::default()
     }
 
-    /// Adds a variable with this name and value, or replaces the variable that has this name.
+    /// Adds a variable, or replaces the variable with the same name.
     #[must_use]
     pub fn with(self, name: impl Into<String>, value: Value) -> Self {
         self.add(name.into(), value, false)
     }
 
-    /// Adds a secret variable, whose value clients cannot see, or replaces the variable that has
-    /// this name.
+    /// Adds a secret variable, or replaces the variable with the same name. Clients cannot see its
+    /// value.
     #[must_use]
     pub fn with_secret(self, name: impl Into<String>, value: Value) -> Self {
         self.add(name.into(), value, true)
@@ -82,9 +81,8 @@ impl Variables {
         self.0.is_empty()
     }
 
-    /// Returns the variable that a reference names. `path` is the path of the reference, and its
-    /// first segment is the name of the variable. `text` is the text of the reference, for error
-    /// messages.
+    /// Returns a variable. The first segment of `path` is its name. `text` is the whole reference,
+    /// for error messages.
     pub(super) fn find(
         &self,
         text: &str,
@@ -115,7 +113,7 @@ impl Variables {
     }
 }
 
-/// Prints the values of secret variables as `…`.
+/// Prints secret variables as `…`.
 impl fmt::Debug for Variables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -4,9 +4,8 @@ use std::{borrow::Cow, mem};
 
 use super::value::{Budget, Evaluated, Failure, Text, Value};
 
-/// The evaluated arguments of a filter, a test or a function: positional arguments, and then named
-/// ones. Reading an argument removes it. Arguments that remain at the end are an error, because
-/// they are unknown.
+/// The evaluated arguments of a filter, test or function. Reading an argument removes it, so that
+/// arguments that are left at the end are unknown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments<'v> {
     unnamed: Vec<Value<'v>>,
@@ -15,7 +14,7 @@ pub(super) struct Arguments<'v> {
     named: Vec<(&'v str, Value<'v>)>,
 }
 
-/// The input of a filter: the value to which the filter is applied, and its arguments.
+/// The application of a filter: its input value and its arguments.
 pub(super) struct Call<'b, 'v> {
     pub(super) budget: &'b Budget,
     pub(super) value: Value<'v>,
@@ -25,8 +24,7 @@ pub(super) struct Call<'b, 'v> {
 // === impl Arguments ===
 
 impl<'v> Arguments<'v> {
-    /// Adds an argument. `name` is `None` for a positional argument. The caller must add positional
-    /// arguments first.
+    /// Adds an argument. Positional arguments, whose `name` is `None`, must come first.
     pub(super) fn push(&mut self, name: Option<&'v str>, value: Value<'v>) {
         match name {
             Some(name) => self.named.push((name, value)),
@@ -34,13 +32,12 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Returns the next positional argument without removing it. Returns `None` if no positional
-    /// argument is left.
+    /// Returns the next positional argument without removing it.
     pub(super) fn first(&self) -> Option<&Value<'v>> {
         self.unnamed.get(self.taken)
     }
 
-    /// Deducts the evaluation steps for copying and reading all arguments from the budget.
+    /// Counts the evaluation steps for reading all arguments.
     pub(super) fn count(&self, budget: &Budget) -> Evaluated<()> {
         let named = self.named.iter().map(|(_, value)| value);
         for value in self.unnamed.iter().chain(named) {
@@ -50,46 +47,43 @@ impl<'v> Arguments<'v> {
         Ok(())
     }
 
-    /// Removes and returns the named argument `name`. Returns `None` if it does not exist.
+    /// Removes and returns the named argument `name`.
     pub(super) fn named(&mut self, name: &str) -> Option<Value<'v>> {
         let place = self.named.iter().position(|(other, _)| *other == name)?;
         Some(self.named.swap_remove(place).1)
     }
 
     /// Removes and returns the next positional argument or, if none is left, the named argument
-    /// `name`. Returns `None` if neither exists.
+    /// `name`.
     pub(super) fn take(&mut self, name: &str) -> Option<Value<'v>> {
         let Some(value) = self.unnamed.get_mut(self.taken) else { return self.named(name) };
         self.taken += 1;
         Some(mem::replace(value, Value::Undefined))
     }
 
-    /// Like [`take`](Self::take), but returns an error if the argument is missing.
+    /// Like [`take`](Self::take), but returns an error if there is no such argument.
     pub(super) fn required(&mut self, name: &str) -> Evaluated<Value<'v>> {
         self.take(name).ok_or_else(Self::missing)
     }
 
-    /// Removes and returns all positional arguments that have not been read.
+    /// Removes and returns all remaining positional arguments.
     pub(super) fn rest(&mut self) -> Vec<Value<'v>> {
         let rest = self.unnamed.split_off(self.taken.min(self.unnamed.len()));
         self.taken = self.unnamed.len();
         rest
     }
 
-    /// Like [`take`](Self::take), but also returns `None` if the argument is null, and an error if
-    /// it is not a string.
+    /// Like [`take`](Self::take), but requires a string. Returns `None` for null.
     pub(super) fn text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.take(name))
     }
 
-    /// Like [`named`](Self::named), but also returns `None` if the argument is null, and an error
-    /// if it is not a string.
+    /// Like [`named`](Self::named), but requires a string. Returns `None` for null.
     pub(super) fn named_text(&mut self, name: &str) -> Evaluated<Option<Text<'v>>> {
         text(self.named(name))
     }
 
-    /// Like [`take`](Self::take), but also returns `None` if the argument is null, and an error if
-    /// it is not an integer.
+    /// Like [`take`](Self::take), but requires an integer. Returns `None` for null.
     pub(super) fn integer(&mut self, name: &str) -> Evaluated<Option<i64>> {
         match self.take(name) {
             None | Some(Value::Null) => Ok(None),
@@ -100,20 +94,18 @@ impl<'v> Arguments<'v> {
         }
     }
 
-    /// Like [`take`](Self::take), but also returns `None` if the argument is null, and an error if
-    /// it is not a boolean.
+    /// Like [`take`](Self::take), but requires a boolean. Returns `None` for null.
     pub(super) fn flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.take(name))
     }
 
-    /// Like [`named`](Self::named), but also returns `None` if the argument is null, and an error
-    /// if it is not a boolean.
+    /// Like [`named`](Self::named), but requires a boolean. Returns `None` for null.
     pub(super) fn named_flag(&mut self, name: &str) -> Evaluated<Option<bool>> {
         flag(self.named(name))
     }
 
-    /// Returns an error if arguments are left that were not read. They are unknown to the filter,
-    /// test or function.
+    /// Returns an error if arguments are left, because the filter, test or function does not know
+    /// them.
     pub(super) fn end(self) -> Evaluated<()> {
         match (self.first(), self.named.first()) {
             (None, None) => Ok(()),

@@ -14,22 +14,22 @@ use super::{
 };
 use crate::expr::{PathSegment, data::Data, reference::follow, wrapped_array::misses_result};
 
-/// A failed evaluation: the source text of the expression that failed, and the reason.
+/// The error of an evaluation: the text of the expression that failed, and the reason.
 pub(super) type Failed<'v> = (&'v str, Failure);
 
-/// The number of evaluation steps that each literal text, each node of an expression and each loop
-/// iteration costs.
+/// The number of evaluation steps for each literal text, each node of an expression and each loop
+/// iteration.
 const STEPS: usize = 2;
 
 // === impl Written ===
 
 impl Written {
-    /// Returns `true` if the whole expression is a path, such as `input.a`.
+    /// Returns `true` if the expression is only a path, such as `input.a`.
     pub(super) const fn is_bare(&self) -> bool {
         matches!(self.expression, Expr::Path(0))
     }
 
-    /// Evaluates the expression, and returns its value as JSON.
+    /// Evaluates the expression to JSON.
     pub(super) fn value<'v>(&'v self, data: &'v dyn Data) -> Result<Json, Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [path]) = (self.is_bare(), &*self.paths)
@@ -48,8 +48,8 @@ impl Written {
         frame.evaluate_counted(self).map_err(|failure| (&*self.text, failure))
     }
 
-    /// Evaluates the expression, and appends its value to `out` as text. Appends nothing if the
-    /// value is undefined.
+    /// Evaluates the expression, and appends its value to `out` as text. Appends nothing for an
+    /// undefined value.
     fn print<'v>(&'v self, frame: &Frame<'v>, out: &mut TextBuilder) -> Result<(), Failed<'v>> {
         let failed = |failure| (&*self.text, failure);
         if let (true, [path @ Path { start: Start::Root(root), segments, .. }]) =
@@ -77,7 +77,7 @@ impl Written {
     }
 }
 
-/// Evaluates the nodes of a template, and returns the resulting string.
+/// Evaluates the nodes of a template to a string.
 pub(super) fn render<'v>(nodes: &'v [Node], data: &'v dyn Data) -> Result<String, Failed<'v>> {
     let mut out = TextBuilder::default();
     render_into(nodes, &mut Frame::new(data), &mut out)?;
@@ -129,8 +129,8 @@ struct ForLoop<'v> {
 }
 
 impl<'v> ForLoop<'v> {
-    /// Evaluates the body of the loop once for each element that fulfills the condition of the
-    /// loop. Returns `false` if there is no such element.
+    /// Evaluates the body of the loop for each element that fulfills the condition of the loop.
+    /// Returns `false` if there is no such element.
     fn render(&self, frame: &mut Frame<'v>, out: &mut TextBuilder) -> Result<bool, Failed<'v>> {
         let depth = frame.iterations.len();
         frame.iterations.push(Iteration { index: 0, len: 0 });
@@ -170,8 +170,8 @@ impl<'v> ForLoop<'v> {
         (&*self.values.text, failure)
     }
 
-    /// Assigns an element to the loop variable. If the loop has several variables, assigns the
-    /// parts of the element, which must be a list of the same length.
+    /// Assigns an element to the loop variable. If the loop has several variables, the element must
+    /// be a list with one value for each.
     fn bind(&self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
         frame.locals.truncate(self.local);
         if self.targets == 1 {
@@ -202,17 +202,17 @@ impl<'v> ForLoop<'v> {
 
 // === impl Frame ===
 
-/// The state of an evaluation: the data of the run, the remaining budget, and the values of the
-/// loop variables.
+/// The state of an evaluation.
 struct Frame<'v> {
     data: &'v dyn Data,
     budget: Budget,
-    /// The values of all loop variables in scope. Variables of outer loops come first.
+    /// The values of the loop variables. Variables of outer loops come first.
     locals: Vec<Value<'v>>,
     iterations: Vec<Iteration>,
 }
 
-/// The current iteration of a loop, from which the fields of `loop` are computed.
+/// The current iteration of a loop. The fields of `loop`, such as `loop.index`, are computed from
+/// it.
 #[derive(Clone, Copy, Debug)]
 struct Iteration {
     index: usize,
@@ -224,8 +224,7 @@ impl<'v> Frame<'v> {
         Self { data, budget: Budget::default(), locals: Vec::new(), iterations: Vec::new() }
     }
 
-    /// Evaluates an expression after deducting the evaluation steps for it from the budget. Their
-    /// number is proportional to the size of the expression.
+    /// Counts the evaluation steps for an expression, and evaluates it.
     fn evaluate_counted(&self, code: &'v Written) -> Evaluated<Value<'v>> {
         self.budget.step(STEPS * code.size)?;
         self.evaluate(code, &code.expression)
@@ -333,7 +332,7 @@ impl<'v> Frame<'v> {
     }
 }
 
-/// Returns the failure for a path whose value is missing in `data`.
+/// Returns the error for a path without a value in `data`.
 fn missing(path: &Path, data: &dyn Data) -> Failure {
     let value = match path.start {
         Start::Root(root) => data.get(root),
@@ -365,7 +364,7 @@ fn follow_value<'v>(
 }
 
 /// Evaluates the function `range`, which returns a list of integers. The list excludes the end. The
-/// increment can be negative.
+/// step may be negative.
 fn range<'v>(budget: &Budget, mut arguments: Arguments<'v>) -> Evaluated<Value<'v>> {
     let first = arguments.integer("first")?.ok_or_else(Arguments::missing)?;
     let (second, step) = (arguments.integer("second")?, arguments.integer("step")?);

@@ -1,6 +1,6 @@
-//! The filters, which templates apply to values with `|`.
+//! Filters, which templates apply to values with `|`.
 //!
-//! The filters work as in Jinja, but their memory and time are limited.
+//! They work as in Jinja, but their memory and time are limited.
 
 mod dates;
 mod numbers;
@@ -18,20 +18,19 @@ use super::{
 };
 use crate::expr::json;
 
-/// A filter that templates apply to a value, as in `value | upper`.
+/// A filter, such as `upper` in `value | upper`.
 #[derive(Debug)]
 pub(super) struct Filter {
     pub(super) name: &'static str,
     takes: Takes,
-    /// A description of the type of the values that the filter returns, such as `a string`. `None`
-    /// if the type varies.
+    /// The type of the result, such as `a string`. `None` if the type depends on the input.
     pub(super) gives: Option<&'static str>,
     apply: Apply,
 }
 
 type Apply = for<'v> fn(Call<'_, 'v>) -> Evaluated<Value<'v>>;
 
-/// The type of input that a filter accepts. It returns an error for other values.
+/// The type of values to which a filter can be applied. Other values are an error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Takes {
     Anything,
@@ -58,7 +57,6 @@ const NUMBER: Option<&str> = Some("a number");
 const STRING: Option<&str> = Some("a string");
 const ARRAY: Option<&str> = Some("an array");
 
-/// All filters.
 pub(super) static FILTERS: [Filter; 51] = [
     filter("abs", Takes::Number, NUMBER, numbers::abs),
     filter("batch", Takes::List, ARRAY, batch),
@@ -165,7 +163,7 @@ impl Filter {
     }
 
     /// Applies the filter to `value`. Returns an error if the filter does not accept the value or
-    /// an argument, or if the budget of the evaluation is exhausted.
+    /// an argument, or if the evaluation exceeds its limits.
     pub(super) fn apply<'v>(
         &self,
         budget: &Budget,
@@ -190,8 +188,8 @@ impl Filter {
         })
     }
 
-    /// Deducts one evaluation step for each element of `value` from the budget, if it is a list or
-    /// an object. Filters such as `length` are free, because they do not read the elements.
+    /// Counts one evaluation step for each element of a list or object. Filters that do not read
+    /// the elements, such as `length`, are free.
     fn count_elements(&self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         let is_free = matches!(self.name, "length" | "count" | "first" | "last")
             || self.takes == Takes::AnythingOrUndefined;
@@ -240,8 +238,8 @@ fn default<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Val
     Ok(if is_used { other } else { value })
 }
 
-/// Implements the filters `list` and `keys`, which return the elements of an array or the member
-/// names of an object.
+/// The filters `list` and `keys`. Returns the elements of an array or the member names of an
+/// object.
 fn elements<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     arguments.end()?;
     budget.list(value.iterate(budget)?)
@@ -309,9 +307,8 @@ fn map<'v>(Call { budget, value, mut arguments }: Call<'_, 'v>) -> Evaluated<Val
     budget.list(elements.map(|element| filter.apply(budget, element?, arguments.clone())))
 }
 
-/// Returns the elements of a list that pass a test, or the elements that fail it if `is_wanted` is
-/// `false`. If an attribute is given, the test is applied to this attribute of each element,
-/// instead of the element itself.
+/// Returns the elements of a list that pass a test or, if `is_wanted` is `false`, those that fail
+/// it. If `attribute` is set, the test is applied to this attribute of each element.
 fn select<'v>(
     budget: &Budget,
     value: &Value<'v>,

@@ -1,4 +1,4 @@
-//! Resolves the names in templates to loop variables or to values of the run.
+//! Resolves names in templates, such as `input`, to loop variables or values of the run.
 
 use super::super::{
     ExpressionError, PathSegment,
@@ -9,20 +9,19 @@ use super::super::{
 };
 use crate::{expr::is_reserved, suggest::nearest};
 
-/// A name in a template, optionally followed by constant keys, such as `input.a[0]`.
+/// A name with constant keys in a template, such as `input.a[0]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Path {
     pub(super) start: Start,
     pub(super) segments: Vec<PathSegment>,
-    /// If `true`, the value may be missing. The template provides a default with `| default(…)`, or
-    /// checks the path with `is defined`.
+    /// If `true`, the value may be missing, because `| default(…)` or `is defined` follows the
+    /// path.
     pub(super) optional: bool,
-    /// If `true`, the template checks with `is defined` whether the value exists.
+    /// If `true`, `is defined` follows the path.
     pub(super) asked: bool,
-    /// If `true`, the path is read whenever its expression is evaluated. If `false`, it is read
-    /// only under a condition.
+    /// If `true`, the path is always read with its expression. If `false`, it is read only under a
+    /// condition.
     pub(super) certain: bool,
-    /// The source text of the path, such as `input.a[0]`.
     pub(super) text: String,
 }
 
@@ -30,9 +29,9 @@ pub(super) struct Path {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Start {
     Root(Root),
-    /// A configured variable, which has the same value in all runs.
+    /// A variable, such as `vars.team`. Its value is the same in all runs.
     Variable(Variable),
-    /// A variable of a `for` loop. Contains its index among the variables of all enclosing loops.
+    /// A loop variable: its index among the variables of all enclosing loops.
     Local(usize),
     /// A field of the object `loop`, such as `loop.index`. Contains the index of the loop among all
     /// enclosing loops.
@@ -50,13 +49,13 @@ pub(super) enum LoopField {
     Length,
 }
 
-/// The error for a name that cannot be resolved.
+/// The error for an unknown name in a template.
 pub(super) enum Unknown {
     Template(String),
     Reference(ExpressionError),
 }
 
-/// The names that a template can use at the position where it is currently parsed.
+/// The names that a template can use at the current position of the parser.
 pub(super) struct Scope<'n> {
     names: &'n ScopeNames<'n>,
     locals: Vec<String>,
@@ -76,13 +75,12 @@ const LOOP: [(&str, LoopField); 7] = [
 // === impl Path ===
 
 impl Path {
-    /// Returns `true` if the path reads a secret variable.
     pub(super) fn is_secret(&self) -> bool {
         matches!(&self.start, Start::Variable(variable) if variable.is_secret())
     }
 
-    /// Returns the type of the value at this path, such as `a number`. Returns `None` if the type
-    /// is unknown before a run.
+    /// Returns the type of the value, such as `a number`. Returns `None` if the type is not known
+    /// before a run.
     pub(super) fn kind(&self) -> Option<&'static str> {
         if !self.segments.is_empty() {
             return None;
@@ -109,8 +107,7 @@ impl<'n> Scope<'n> {
         Self { names, locals: Vec::new(), loops: 0 }
     }
 
-    /// Returns an error message if a loop variable cannot have the name `name`, because the name
-    /// already has another meaning.
+    /// Returns an error message if `name` cannot be the name of a loop variable.
     pub(super) fn check_target(&self, name: &str) -> Result<(), String> {
         if is_reserved(name) || self.names.item == Some(name) {
             Err(format!("`{name}` is reserved: choose another name for the loop variable"))
@@ -119,22 +116,20 @@ impl<'n> Scope<'n> {
         }
     }
 
-    /// Returns the name of the step `name` if it exists, and otherwise the most similar step name.
-    /// Returns `None` if no name is similar.
+    /// Returns the step with this name or, if it does not exist, the most similar step name.
     pub(super) fn nearest_step(&self, name: &str) -> Option<&'n str> {
         let exact = self.names.steps.iter().copied().find(|step| *step == name);
         exact.or_else(|| nearest(name, self.names.steps))
     }
 
-    /// Adds the variables of a loop to the scope. Returns the index of the first one.
+    /// Adds the variables of a loop. Returns the index of the first one.
     pub(super) fn enter(&mut self, targets: impl IntoIterator<Item = String>) -> usize {
         let place = self.locals.len();
         self.locals.extend(targets);
         place
     }
 
-    /// Makes the object `loop` of a further loop available. Called before the body of the loop is
-    /// parsed.
+    /// Makes the object `loop` available for the body of a loop.
     pub(super) const fn begin_loop(&mut self) {
         self.loops += 1;
     }
@@ -144,8 +139,8 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Resolves the beginning of a path. Returns the value at which the path starts, and the number
-    /// of segments of `path` that select this value.
+    /// Resolves the beginning of a path. Returns the value at which it starts, and the number of
+    /// segments in `path` that belong to this value.
     pub(super) fn start(
         &self,
         name: &str,
@@ -225,9 +220,8 @@ impl<'n> Scope<'n> {
     }
 }
 
-/// Returns the error message for an unknown name. The message suggests the most similar known name
-/// or, if none is similar, lists all known names. `what` states the kind of the name, such as
-/// `filter`.
+/// Returns the error message for an unknown name. It suggests the most similar known name, or lists
+/// all known names. `what` is the kind of the name, such as `filter`.
 pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known) {
         return format!("unknown {what} `{name}`: did you mean `{near}`?");

@@ -1,8 +1,8 @@
-//! The numbers with which templates compute.
+//! Numbers in templates.
 
 use std::cmp::Ordering;
 
-/// A number that a template computes with: an integer or a float.
+/// A number in a template.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Numeric {
     Integer(i128),

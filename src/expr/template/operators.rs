@@ -1,4 +1,4 @@
-//! Evaluates the operators of templates.
+//! The operators of templates.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// Applies a binary arithmetic operator to two values. The operator `~` concatenates them as
+/// Applies a binary operator, such as `+`, to two values. The operator `~` concatenates them as
 /// strings.
 pub(super) fn arithmetic<'v>(
     budget: &Budget,
@@ -54,17 +54,16 @@ pub(super) fn add(left: Numeric, right: Numeric) -> Evaluated<Numeric> {
     }
 }
 
-/// Returns the operand `value` of the operator `symbol` as a number. Returns an error if it is not
-/// a number.
+/// Returns the number to which the operator `symbol` is applied. Returns an error for other values.
 fn number(symbol: &str, value: &Value<'_>) -> Evaluated<Numeric> {
     value
         .number()
         .ok_or_else(|| Failure::other(format!("`{symbol}` needs numbers and not {}", value.kind())))
 }
 
-/// Applies a binary arithmetic operator to two numbers. Returns `None` if the divisor is zero, an
-/// integer overflows, or zero is raised to a negative power. The operator `//` rounds down, and the
-/// result of `%` has the sign of the divisor.
+/// Applies an arithmetic operator to two numbers. Returns `None` if there is no result, as for a
+/// division by zero or an integer overflow. `//` rounds down. The result of `%` has the sign of the
+/// divisor.
 fn calculate(symbol: &str, left: Numeric, right: Numeric) -> Option<Numeric> {
     use Numeric::{Float, Integer};
     let (a, b) = match (left, right) {
@@ -108,7 +107,7 @@ const fn floor_division(a: i128, b: i128) -> i128 {
     if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
-/// Returns the remainder of dividing two floats. It has the sign of the divisor.
+/// Returns the remainder of a division. It has the sign of the divisor.
 fn remainder(a: f64, b: f64) -> f64 {
     let remainder = a % b;
     if remainder == 0.0 {
@@ -134,7 +133,7 @@ pub(super) fn negative<'v>(value: &Value<'v>) -> Evaluated<Value<'v>> {
     }
 }
 
-/// Evaluates a comparison operator, `in` or `not in`. Returns the result of the comparison.
+/// Evaluates a comparison operator, such as `<` or `not in`.
 pub(super) fn compare(
     budget: &Budget,
     left: &Value<'_>,
@@ -158,8 +157,8 @@ pub(super) fn compare(
     })
 }
 
-/// Returns `true` if `container` contains `value`: as an element of an array, as a member name of
-/// an object, or as a substring of a string.
+/// Returns `true` if `container` contains `value` as an element of an array, a member name of an
+/// object or a part of a string.
 pub(super) fn contains(
     budget: &Budget,
     container: &Value<'_>,
@@ -198,8 +197,8 @@ pub(super) fn contains(
     }
 }
 
-/// Returns the member or element of `of` that `key` selects. If it does not exist, returns the
-/// undefined value if `optional` is `true`, and otherwise an error.
+/// Returns the member or element of `of` with the key `key`. If it does not exist, returns
+/// undefined if `optional` is `true`, and an error otherwise.
 pub(super) fn part<'v>(
     budget: &Budget,
     of: &Value<'v>,
@@ -234,7 +233,7 @@ pub(super) fn part<'v>(
 }
 
 /// Converts an index to a position in a list of `len` elements. A negative index counts from the
-/// end of the list. Returns `None` if the position is before the first element.
+/// end. Returns `None` if the position would be negative.
 fn offset(index: i128, len: usize) -> Option<usize> {
     let from = if index < 0 { i128::try_from(len).ok()? } else { 0 };
     usize::try_from(from.checked_add(index)?).ok()

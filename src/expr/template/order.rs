@@ -1,12 +1,11 @@
 //! Defines the order of values for the operators `<`, `<=`, `>` and `>=`, and for the filters
 //! `sort`, `min`, `max`, `unique`, `groupby` and `dictsort`.
 //!
-//! It is an error to order null, or to order values of different types. Equality, in contrast, is
-//! defined for all values. The filters `unique` and `groupby` need only equality.
+//! Null and values of different types have no order, so ordering them is an error. Equality is
+//! defined for all values, and `unique` and `groupby` need only equality.
 //!
-//! A filter first computes the sort keys of all elements, and deducts the evaluation steps for all
-//! comparisons from the budget in advance. The comparisons themselves therefore cannot exhaust the
-//! budget.
+//! A filter computes the sort keys of all elements first. It counts the evaluation steps of all
+//! comparisons in advance, so that the comparisons cannot exceed the limits of the evaluation.
 
 use std::{cmp::Ordering, collections::BTreeSet, rc::Rc};
 
@@ -16,11 +15,11 @@ use super::{
     value::{Budget, Evaluated, Failure, Group, Value, cannot_compare},
 };
 
-/// A key by which a list is sorted. Each element of the list has one. Keys of different types are
-/// sorted in the order of the variants.
+/// The key by which an element of a list is sorted. Keys of different types are sorted in the order
+/// of the variants.
 #[derive(Clone, Debug)]
 enum Key {
-    /// The key of an element that has no value to sort by, because it lacks the attribute.
+    /// The key of an element without the attribute by which the list is sorted.
     Missing,
     Null,
     Bool(bool),
@@ -30,17 +29,16 @@ enum Key {
     Map(Vec<(Self, Self)>),
 }
 
-/// The types of two values that cannot be compared with each other, such as a number and a string.
+/// The types of two values that have no order, such as a number and a string.
 type Mismatch = (&'static str, &'static str);
 
-/// The elements of a list, each together with its sort key.
 type Keyed<'v> = Vec<(Key, Value<'v>)>;
 
-/// The number of comparisons of key parts that one evaluation step pays for.
+/// The number of comparisons of key parts per evaluation step.
 const COMPARISONS: usize = 4;
 
-/// Returns the order of two values for a comparison operator. Returns an error if one of the values
-/// is null, or if their types differ. `symbol` is the operator, such as `<`, for the error message.
+/// Compares two values for the operator `symbol`, such as `<`. Returns an error if a value is null
+/// or the types differ.
 pub(super) fn ordering(
     budget: &Budget,
     symbol: &str,
@@ -62,7 +60,7 @@ pub(super) fn ordering(
 }
 
 /// Sorts elements by their keys, in descending order if `reverse` is `true`. Returns an error if
-/// two keys cannot be compared. `name` is the name of the filter for the error message.
+/// two keys have no order. `name` is the filter in the error message.
 fn sorted<'v>(name: &str, mut keyed: Keyed<'v>, reverse: bool) -> Evaluated<Keyed<'v>> {
     let mut mismatch = None;
     keyed.sort_by(|(a, _), (b, _)| {
@@ -115,8 +113,8 @@ pub(super) fn max<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     extreme("max", call)
 }
 
-/// Returns the smallest element for the filter `min`, and the largest for `max`. If several
-/// elements are equal, `min` returns the first of them, and `max` the last.
+/// The filters `min` and `max`. If several elements are equal, `min` returns the first, and `max`
+/// the last.
 fn extreme<'v>(
     name: &str,
     Call { budget, value, mut arguments }: Call<'_, 'v>,
@@ -185,8 +183,7 @@ pub(super) fn sort_members<'v>(
     budget.list(sorted.into_iter().map(|(_, pair)| Ok(pair)))
 }
 
-/// Reads the argument `case_sensitive`. Returns `default` if it is missing: `false` for filters
-/// that order elements, and `true` for filters that only compare them for equality.
+/// Reads the argument `case_sensitive`, which defaults to `default`.
 fn case(arguments: &mut Arguments<'_>, default: bool) -> Evaluated<bool> {
     Ok(arguments.named_flag("case_sensitive")?.unwrap_or(default))
 }
@@ -207,8 +204,7 @@ fn by_attribute<'v>(
     })
 }
 
-/// Computes the sort keys of all elements. Deducts the evaluation steps for sorting from the budget
-/// in advance, so that the comparisons cannot exhaust the budget.
+/// Computes the sort keys of all elements, and counts the evaluation steps for sorting them.
 fn keyed<'v>(
     budget: &Budget,
     value: &Value<'v>,
@@ -226,8 +222,8 @@ fn keyed<'v>(
     Ok(keyed)
 }
 
-/// Returns the value of an attribute of `element`. `attribute` is the name of the attribute, or a
-/// path such as `a.b`. Returns the undefined value if the attribute does not exist.
+/// Returns an attribute of `element`. `attribute` is a name or a path such as `a.b`. Returns
+/// undefined if the attribute does not exist.
 pub(super) fn attribute_of<'v>(
     budget: &Budget,
     element: &Value<'v>,
@@ -247,7 +243,7 @@ pub(super) fn attribute_of<'v>(
 // === impl Key ===
 
 impl Key {
-    /// Computes the sort key of a value. Adds the number of parts of the key to `size`.
+    /// Computes the sort key of a value. Adds the number of its parts to `size`.
     fn of(
         budget: &Budget,
         size: &mut usize,
@@ -292,8 +288,8 @@ impl Key {
         })
     }
 
-    /// Compares two keys. If one of them is null or missing, or if their types differ, returns
-    /// their types as an error.
+    /// Compares two keys. Returns their types as an error if one is null or missing, or if the
+    /// types differ.
     fn order(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::List(a), Self::List(b)) => lexicographic(a, b, Self::order_in),
@@ -311,8 +307,8 @@ impl Key {
         }
     }
 
-    /// Compares two parts of keys, such as array elements. In contrast to [`order`](Self::order),
-    /// two null parts are equal, and so are two missing parts.
+    /// Compares two parts of keys, such as array elements. Unlike in [`order`](Self::order), null
+    /// equals null, and missing equals missing.
     fn order_in(&self, other: &Self) -> Result<Ordering, Mismatch> {
         match (self, other) {
             (Self::Null, Self::Null) | (Self::Missing, Self::Missing) => Ok(Ordering::Equal),
@@ -320,9 +316,9 @@ impl Key {
         }
     }
 
-    /// Compares two keys for sorting, which requires a total order. If [`order`](Self::order)
-    /// returns an error, stores it in `mismatch` unless `mismatch` already contains one, and
-    /// returns the order of the `Ord` implementation.
+    /// Compares two keys for sorting, which needs a total order. If [`order`](Self::order) returns
+    /// an error, stores the first one in `mismatch`, and returns the order of the `Ord`
+    /// implementation.
     fn compare(&self, other: &Self, mismatch: &mut Option<Mismatch>) -> Ordering {
         self.order(other).unwrap_or_else(|kinds| {
             mismatch.get_or_insert(kinds);
@@ -355,8 +351,8 @@ impl Key {
     }
 }
 
-/// Compares two lists element by element. If one list is the beginning of the other, the shorter
-/// list comes first.
+/// Compares two lists element by element. If one is a prefix of the other, the shorter one comes
+/// first.
 fn lexicographic<T>(
     a: &[T],
     b: &[T],
@@ -371,8 +367,7 @@ fn lexicographic<T>(
     Ok(a.len().cmp(&b.len()))
 }
 
-/// Deducts one evaluation step and the memory for one part of a key from the budget. Increments
-/// `size`, the number of parts.
+/// Counts one evaluation step, the memory of one part of a key, and the part itself in `size`.
 fn count(budget: &Budget, size: &mut usize, text: &str) -> Evaluated<()> {
     *size += 1;
     budget.step(1)?;

@@ -14,14 +14,14 @@ use super::{
     value::cannot_compare,
 };
 
-/// An error in a template: either a syntax error or an invalid reference.
+/// An error in a template: a syntax error or an invalid reference.
 #[derive(Debug)]
 pub(super) enum Mistake {
     Fault(Fault),
     Reference(ExpressionError),
 }
 
-/// Parses code that consists of a single expression.
+/// Parses a single expression.
 pub(super) fn expression(
     text: &str,
     code: &Code<'_>,
@@ -49,11 +49,11 @@ pub(super) struct Parser<'p, 't, 'n> {
     pub(super) scope: &'p mut Scope<'n>,
     paths: Vec<Path>,
     size: usize,
-    /// The current nesting depth of brackets and prefix operators. It is limited, because the
-    /// parser is recursive.
+    /// The current nesting depth of brackets and prefix operators. Limited because the parser is
+    /// recursive.
     depth: usize,
-    /// The height of the syntax tree of the expression that was parsed last. Each operator of a
-    /// chain, such as `a + b + c`, adds one level.
+    /// The height of the syntax tree of the last parsed expression. Each operator of a chain, such
+    /// as `a + b + c`, adds one level.
     height: usize,
 }
 
@@ -64,16 +64,15 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Self { text, code, place: 0, scope, paths: Vec::new(), size: 0, depth: 0, height: 0 }
     }
 
-    /// Parses the whole code as one expression. Returns an error if anything follows the
-    /// expression.
+    /// Parses the whole code as one expression.
     pub(super) fn whole(mut self) -> Result<Written, Mistake> {
         let (written, _) = self.written(Self::expression)?;
         self.end()?;
         Ok(written)
     }
 
-    /// Parses one expression with the function `parse`. Returns the expression with its source
-    /// text, and the index of the token that follows it.
+    /// Parses one expression with `parse`. Returns it with its source text, and the index of the
+    /// next token.
     pub(super) fn written(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Parsed,
@@ -109,8 +108,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses an expression of binary operators whose precedence is at least `level`. An expression
-    /// in brackets may contain any operators.
+    /// Parses an expression of binary operators with at least the precedence `level`. Brackets may
+    /// contain all operators.
     pub(super) fn binary(&mut self, level: usize) -> Parsed {
         const LEVELS: [&[&str]; 5] = [&["+", "-"], &["~"], &["*", "/", "//", "%"], &["**"], &[]];
         match level {
@@ -183,8 +182,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         if others.is_empty() { Ok(first) } else { Ok(Expr::Compare(Box::new(first), others)) }
     }
 
-    /// Returns an error for a comparison that would fail in every run, because its operands have
-    /// types that cannot be ordered.
+    /// Returns an error if the comparison would fail in every run, because the types of the
+    /// operands have no order.
     fn check_order(
         &self,
         left: &Expr,
@@ -206,7 +205,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Parses a value and the keys, filters and tests that follow it.
+    /// Parses a value with the keys, filters and tests after it.
     fn operand(&mut self) -> Parsed {
         let mut operand = self.signed()?;
         loop {
@@ -253,16 +252,15 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Marks the paths from the index `first` on as not certain: they are read only under a
-    /// condition.
+    /// Marks the paths from the index `first` on as read only under a condition.
     fn uncertain(&mut self, first: usize) {
         for path in &mut self.paths[first..] {
             path.certain = false;
         }
     }
 
-    /// Marks the paths and keys in `operand` as optional, so that a missing value is not an error.
-    /// If `asked` is `true`, `is defined` follows the operand.
+    /// Marks a path or key in `operand` as optional, because `| default(…)` or, if `asked` is
+    /// `true`, `is defined` follows it.
     fn optional(&mut self, operand: &mut Expr, asked: bool) {
         match operand {
             Expr::Path(path) => {
@@ -278,8 +276,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     }
 
     /// Checks the arguments of a filter that must be literals: a regular expression, or the name of
-    /// another filter or test, as in `map('lower')`. Returns an error if the regular expression is
-    /// invalid or the name is unknown.
+    /// a filter or test, as in `map('lower')`.
     fn check_named(&self, filter: &str, arguments: &[Argument], at: usize) -> Result<(), Mistake> {
         if filter == "search" {
             return check_pattern(arguments, at);
@@ -397,7 +394,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Parses elements that are separated by commas, and the closing bracket `close`.
+    /// Parses elements that are separated by commas, up to the closing bracket `close`.
     fn list<T>(
         &mut self,
         close: &'static str,
@@ -418,8 +415,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Ok(elements)
     }
 
-    /// Returns `true` if the next token can begin an argument without parentheses, such as the `3`
-    /// in `is divisibleby 3`.
+    /// Returns `true` if the next token can be an argument without parentheses, such as the `3` in
+    /// `is divisibleby 3`.
     fn begins_value(&self) -> bool {
         self.peek().is_some_and(|kind| match kind {
             Kind::Text(_) | Kind::Number(_) => true,
@@ -430,8 +427,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         })
     }
 
-    /// Calls the function `parse` one nesting level deeper. Returns an error if this exceeds the
-    /// maximum nesting depth.
+    /// Calls `parse` one nesting level deeper. Returns an error if the nesting is too deep.
     fn deeper<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, Mistake>,
@@ -445,8 +441,8 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         parsed
     }
 
-    /// Adds one node to the syntax tree, after an operator and its last operand were parsed.
-    /// `height` is the height of the other operand. Returns an error if the tree becomes too high.
+    /// Adds a node above the last parsed operand to the syntax tree. `height` is the height of the
+    /// other operand. Returns an error if the tree becomes too high.
     fn raise(&mut self, height: usize) -> Result<(), Mistake> {
         self.size += 1;
         self.height = self.height.max(height) + 1;
@@ -515,8 +511,7 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         Some(token)
     }
 
-    /// Returns the byte position of the next token in the template. Returns the end of the code if
-    /// no token is left.
+    /// Returns the byte position of the next token, or of the end of the code.
     pub(super) fn at(&self) -> usize {
         self.code.tokens.get(self.place).map_or(self.code.end, |token| token.start)
     }
@@ -526,12 +521,11 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
     }
 }
 
-/// The name of the only function that templates can call.
+/// The only function of templates.
 const FUNCTION: &str = "range";
 
-/// Returns an error if a regular expression is invalid, or is not a literal string. Regular
-/// expressions from the data of a run are not allowed, because evaluating them could take too much
-/// time.
+/// Returns an error if the regular expression is invalid or not a literal string. Regular
+/// expressions from the data of a run are not allowed, because they could make a search too slow.
 fn check_pattern(arguments: &[Argument], at: usize) -> Result<(), Mistake> {
     let is_pattern =
         |argument: &&Argument| matches!(argument.name.as_deref(), None | Some("pattern"));

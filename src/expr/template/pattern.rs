@@ -6,7 +6,7 @@ use regex_automata::nfa::thompson::{self, NFA};
 /// The maximum size of a compiled regular expression, in bytes.
 const MAX_COMPILED_BYTES: usize = 128 * 1024;
 
-/// A compiled regular expression of the filter `search`.
+/// A compiled regular expression.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) regex: Regex,
@@ -22,8 +22,8 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// Returns an error message without line breaks if the expression is invalid, or if its
-    /// compiled form is too large.
+    /// Returns an error message in one line if the expression is invalid or its compiled form is
+    /// too large.
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         let regex = RegexBuilder::new(pattern)
             .size_limit(MAX_COMPILED_BYTES)

@@ -1,5 +1,5 @@
-//! The tests, which templates apply to values with `is`. The names of tests are also arguments of
-//! filters such as `select`.
+//! Tests, which templates apply to values with `is`. Filters such as `select` take their names as
+//! arguments.
 
 use super::{
     arguments::Arguments,
@@ -8,7 +8,7 @@ use super::{
     value::{Budget, Evaluated, Failure, Value},
 };
 
-/// A test that templates apply to a value, as in `value is defined`.
+/// A test, such as `defined` in `value is defined`.
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) name: &'static str,
@@ -19,11 +19,10 @@ pub(super) struct Test {
 enum Check {
     /// A test without an argument, such as `defined`.
     Of(fn(&Value<'_>) -> bool),
-    /// A test with one argument, such as `divisibleby`. The parameters are the value and the
+    /// A test with one argument, such as `divisibleby`. The function takes the value and the
     /// argument.
     With(for<'v> fn(&Budget, &Value<'v>, &Value<'v>) -> Evaluated<bool>),
-    /// A test that compares the value with its argument by this operator. For example, `ge` uses
-    /// `>=`.
+    /// A comparison with this operator. For example, `ge` is `>=`.
     Compare(&'static str),
 }
 
@@ -95,8 +94,7 @@ impl Test {
         TESTS.iter().find(|test| test.name == name)
     }
 
-    /// Returns the comparison operator that is equivalent to the test, such as `>=` for `ge`.
-    /// Returns `None` for other tests.
+    /// Returns the operator of a comparison, such as `>=` for `ge`. Returns `None` for other tests.
     pub(super) const fn symbol(&self) -> Option<&'static str> {
         match self.check {
             Check::Compare(symbol) => Some(symbol),
@@ -104,8 +102,7 @@ impl Test {
         }
     }
 
-    /// Returns `true` if `value` passes the test. Returns an error if the arguments do not fit the
-    /// test.
+    /// Returns `true` if `value` passes the test. Returns an error if the arguments are invalid.
     pub(super) fn check<'v>(
         &self,
         budget: &Budget,
@@ -133,8 +130,7 @@ impl Test {
     }
 }
 
-/// Returns the remainder of dividing an integer by two. Returns `None` if the value is not a whole
-/// number.
+/// Returns the remainder of a division by two. Returns `None` if the value is not a whole number.
 fn remainder_of_two(value: &Value<'_>) -> Option<i128> {
     match value.numeric()? {
         Numeric::Integer(integer) => Some(integer % 2),
@@ -162,16 +158,16 @@ fn is_divisible(value: &Value<'_>, divisor: &Value<'_>) -> Evaluated<bool> {
     })
 }
 
-/// Returns `true` if the value is a string that contains at least one letter, and all of its
-/// letters have the given case.
+/// Returns `true` if the value is a string with at least one letter and all letters have the given
+/// case.
 fn is_cased(value: &Value<'_>, is_case: fn(char) -> bool) -> bool {
     let Some(text) = value.as_str() else { return false };
     let has_case = |c: char| c.is_lowercase() || c.is_uppercase();
     text.chars().any(is_case) && text.chars().filter(|&c| has_case(c)).all(is_case)
 }
 
-/// Returns `true` if two values are identical. Arrays and objects are identical if they are the
-/// same value in memory. All other values are identical if they have the same type and are equal.
+/// Returns `true` if two arrays or objects are the same value in memory, or if two other values
+/// have the same type and are equal.
 fn is_same<'v>(budget: &Budget, one: &Value<'v>, other: &Value<'v>) -> Evaluated<bool> {
     Ok(match (one, other) {
         (Value::Array(a), Value::Array(b)) => std::ptr::eq(*a, *b),

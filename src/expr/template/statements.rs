@@ -1,5 +1,4 @@
-//! Parses the statements of templates, such as `{% if %}` and `{% for %}`, and the nodes between
-//! them.
+//! Parses the statements of templates, such as `{% if %}` and `{% for %}`.
 
 use super::{
     names::Scope,
@@ -13,7 +12,7 @@ const MAX_STATEMENTS: usize = 20;
 
 const STATEMENTS: &str = "expected `if`, `elif`, `else`, `endif`, `for`, `endfor` or `raw`";
 
-/// Parses all pieces of a template, and returns the nodes of its syntax tree.
+/// Parses the pieces of a template to the nodes of its syntax tree.
 pub(super) fn template<'t>(
     text: &'t str,
     pieces: Vec<Piece<'t>>,
@@ -36,7 +35,7 @@ struct Blocks<'t> {
     depth: usize,
 }
 
-/// A statement that ends the body of an `if` or `for` statement, for example `{% else %}`.
+/// A statement that ends the body of another one, such as `{% else %}`.
 struct End<'t> {
     word: &'t str,
     start: usize,
@@ -46,8 +45,8 @@ struct End<'t> {
 type Nodes = Vec<Node>;
 
 impl<'t> Blocks<'t> {
-    /// Parses nodes up to the end of the current body or of the template. Returns the nodes, and
-    /// the statement that ended the body. The statement is `None` at the end of the template.
+    /// Parses nodes up to the end of the current body. Returns the nodes and the statement that
+    /// ended the body, or `None` at the end of the template.
     fn nodes(&mut self, scope: &mut Scope<'_>) -> Result<(Nodes, Option<End<'t>>), Mistake> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {

@@ -2,19 +2,19 @@
 
 use super::{filters::Filter, names::Path, numeric::Numeric, predicates::Test};
 
-/// A node in the syntax tree of a template: literal text, an expression or a statement.
+/// A node of a template: literal text, an expression or a statement.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(Box<str>),
     Output(Written),
     If {
-        /// The branches of `if` and `elif`, in order. Each consists of a condition and of the nodes
-        /// to evaluate if this condition is the first one that is true.
+        /// The conditions of `if` and `elif`, each with the nodes to evaluate if it is the first
+        /// true one.
         branches: Vec<(Written, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
     For {
-        /// The number of loop variables. Their indexes among all variables in scope begin at
+        /// The number of loop variables. Their indexes among all variables in scope start at
         /// `local`.
         targets: usize,
         local: usize,
@@ -25,11 +25,11 @@ pub(super) enum Node {
     },
 }
 
-/// A parsed expression with its source text and the paths that it reads.
+/// A parsed expression.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) expression: Expr,
-    /// The paths in the expression, such as `input.a`. [`Expr::Path`] contains indexes into this
+    /// The paths in the expression, such as `input.a`. [`Expr::Path`] contains an index into this
     /// list.
     pub(super) paths: Vec<Path>,
     /// The number of nodes in the syntax tree of the expression.
@@ -43,21 +43,19 @@ pub(super) enum Expr {
     Bool(bool),
     Number(Numeric),
     Text(Box<str>),
-    /// A name with constant keys, such as `input.a[0]`. Contains the index of the path in
-    /// [`Written::paths`].
+    /// A name with constant keys, such as `input.a[0]`. Contains an index into [`Written::paths`].
     Path(usize),
     /// A member or element of another expression, as in `input.a[input.key]`. Used if the key is
-    /// computed, or if the other expression is not a path.
+    /// computed or the other expression is not a path.
     Part {
         of: Box<Self>,
         key: Box<Self>,
-        /// If `true`, a missing member or element is the undefined value. If `false`, it is an
-        /// error.
+        /// If `true`, a missing member or element is undefined. If `false`, it is an error.
         optional: bool,
     },
     Slice {
         of: Box<Self>,
-        /// The start, the end and the increment of the slice. Each is `None` if it is omitted.
+        /// The start, end and step of the slice, as in `[1:3]`. `None` if omitted.
         bounds: [Option<Box<Self>>; 3],
     },
     List(Vec<Self>),
@@ -65,7 +63,7 @@ pub(super) enum Expr {
     Not(Box<Self>),
     Negative(Box<Self>),
     Arithmetic(&'static str, Box<Self>, Box<Self>),
-    /// The operator `and` or `or`, with its two operands.
+    /// The operator `and` or `or` with its operands.
     Logic(&'static str, Box<Self>, Box<Self>),
     Compare(Box<Self>, Vec<(&'static str, Self)>),
     If {
@@ -75,7 +73,7 @@ pub(super) enum Expr {
     },
     Filter(Box<Self>, &'static Filter, Vec<Argument>),
     Test(Box<Self>, &'static Test, Vec<Argument>),
-    /// A call of the function `range` with these arguments. Templates can call no other function.
+    /// A call of `range`, the only function.
     Range(Vec<Argument>),
 }
 
@@ -89,7 +87,7 @@ pub(super) struct Argument {
 
 impl Expr {
     /// Returns the type of the expression's value, such as `a string`. Returns `None` if the type
-    /// is unknown before a run. `paths` are the paths in the expression.
+    /// is not known before a run.
     pub(super) fn kind(&self, paths: &[Path]) -> Option<&'static str> {
         Some(match self {
             Self::Null => "null",

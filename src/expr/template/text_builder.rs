@@ -1,4 +1,4 @@
-//! Builds strings of limited size from values.
+//! Builds strings of limited size.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value, nothing};
 
-/// Builds the string that a template produces, of at most [`MAX_RENDERED_BYTES`] bytes.
+/// Builds the string that a template produces. It has at most [`MAX_RENDERED_BYTES`] bytes.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
@@ -23,7 +23,7 @@ impl TextBuilder {
         Ok(())
     }
 
-    /// Appends a value to the string: a string without quotes, and any other value as JSON.
+    /// Appends a value. Strings are appended without quotes, and other values as JSON.
     pub(super) fn push_value(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         match value.as_str() {
             Some(text) => self.push(text),
@@ -31,8 +31,8 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a JSON value from the data of the run: a string without quotes, and any other value
-    /// as JSON.
+    /// Appends a JSON value from the data of the run. Strings are appended without quotes, and
+    /// other values as JSON.
     pub(super) fn push_data(&mut self, value: &Json) -> Evaluated<()> {
         match value {
             Json::String(text) => self.push(text),
@@ -40,8 +40,7 @@ impl TextBuilder {
         }
     }
 
-    /// Appends a value as JSON. In contrast to [`push_value`](Self::push_value), strings are
-    /// quoted.
+    /// Appends a value as JSON. Unlike in [`push_value`](Self::push_value), strings have quotes.
     pub(super) fn push_quoted(&mut self, budget: &Budget, value: &Value<'_>) -> Evaluated<()> {
         budget.nested(|| self.push_nested(budget, value))
     }
@@ -86,8 +85,7 @@ impl TextBuilder {
     }
 }
 
-/// Allows `serde_json` to write to the string. `serde_json` never splits a character between two
-/// writes.
+/// Receives the output of `serde_json`, which never splits a character between two writes.
 impl io::Write for TextBuilder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = str::from_utf8(bytes).map_err(io::Error::other)?;

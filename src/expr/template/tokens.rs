@@ -1,15 +1,14 @@
-//! Splits templates into literal texts and code in braces, and code into tokens.
+//! Splits templates into text and code, and code into tokens.
 
 use std::fmt;
 
-/// The maximum nesting depth of brackets in an expression, and the maximum height of its syntax
-/// tree.
+/// The maximum nesting depth of brackets, and the maximum height of the syntax tree, of an
+/// expression.
 pub(super) const MAX_NESTING: usize = 50;
 
-/// A piece of a template: literal text, an expression in braces or a statement in braces.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece<'t> {
-    /// Literal text outside of braces.
+    /// Literal text.
     Text(&'t str),
     /// An expression in `{{ … }}`.
     Output(Code<'t>),
@@ -17,17 +16,16 @@ pub(super) enum Piece<'t> {
     Statement(Code<'t>),
 }
 
-/// The code of an expression or statement, as tokens.
+/// The tokens of an expression or statement.
 #[derive(Debug, PartialEq)]
 pub(super) struct Code<'t> {
     pub(super) tokens: Vec<Token<'t>>,
-    /// The byte position in the template at which the code starts, after its opening braces. `end`
-    /// is the position at which it ends.
+    /// The byte position of the code in the template, without its braces.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A token of code. `start` and `end` are its byte positions in the template.
+/// A token. `start` and `end` are byte positions in the template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<'t> {
     pub(super) kind: Kind<'t>,
@@ -50,14 +48,14 @@ pub(super) struct Fault {
     pub(super) at: usize,
 }
 
-/// All operators and punctuation. A symbol comes after all longer symbols that begin with it, so
-/// that the longest symbol is matched first.
+/// All operators and punctuation. Longer symbols come before their prefixes, so that they match
+/// first.
 const SYMBOLS: [&str; 25] = [
     "**", "//", "==", "!=", "<=", ">=", "<", ">", "=", "+", "-", "*", "/", "%", "~", "(", ")", "[",
     "]", "{", "}", ",", ":", ".", "|",
 ];
 
-/// Splits a template into literal text and code.
+/// Splits a template into text and code.
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     let mut pieces = Vec::new();
     let mut rest = 0;
@@ -95,7 +93,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     }
 }
 
-/// Splits the code of an expression without braces into tokens.
+/// Splits an expression without braces into tokens.
 pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
     let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
     Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
@@ -109,9 +107,8 @@ fn push_text<'t>(pieces: &mut Vec<Piece<'t>>, text: &'t str, start: bool, end: b
     }
 }
 
-/// Finds the next `{% endraw %}` at or after `from`. Returns its start and its end. The two flags
-/// are `true` if it trims the white space before it and after it, respectively. Returns `None` if
-/// there is none.
+/// Finds the next `{% endraw %}` from `from` on. Returns its start and its end. The flags are
+/// `true` if it trims the white space before and after it.
 fn end_of_raw(text: &str, from: usize) -> Option<(usize, usize, (bool, bool))> {
     text[from..].match_indices("{%").find_map(|(at, _)| {
         let inner = &text[from + at + 2..];
@@ -156,16 +153,14 @@ impl Fault {
 struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    /// The braces that end the code, such as `}}`. `None` if the code extends to the end of the
-    /// text.
+    /// The braces that end the code, such as `}}`. `None` if the code ends with the text.
     close: Option<&'static str>,
-    /// The byte position of the opening braces before the code.
     open: usize,
 }
 
 impl<'t> Lexer<'t> {
-    /// Reads tokens up to the closing braces, or up to a `-` before them, which trims white space.
-    /// Consumes neither the braces nor this `-`.
+    /// Reads tokens up to the closing braces. A `-` before the braces trims white space. Consumes
+    /// neither of them.
     fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
         // The brackets that are still open, with their positions.

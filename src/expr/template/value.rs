@@ -1,4 +1,4 @@
-//! The values that templates compute, and the limits on the memory and the evaluation steps.
+//! The values in templates, and the limits on memory and evaluation steps.
 
 use std::{
     borrow::Cow,
@@ -13,29 +13,28 @@ use serde_json::{Map, Number, Value as Json};
 use super::{numeric::Numeric, pattern::Pattern};
 use crate::expr::path_segment::place;
 
-/// The maximum size of the string that a template produces, in bytes.
+/// The maximum size of a template's string, in bytes.
 pub(crate) const MAX_RENDERED_BYTES: usize = 1 << 20;
 
 /// The maximum memory of all values that one evaluation creates, in bytes.
 pub(super) const MAX_MADE_BYTES: usize = 16 * MAX_RENDERED_BYTES;
 
-/// The maximum number of elements of a list that an evaluation creates or passes to a filter.
+/// The maximum number of elements in a list that an evaluation creates or passes to a filter.
 pub(super) const MAX_ELEMENTS: usize = 100_000;
 
-/// The maximum number of evaluation steps in one evaluation, which limits its duration. For
-/// example, each access to a value costs at least one step.
+/// The maximum number of steps of one evaluation, which limits its duration. For example, each
+/// access to a value costs at least one step.
 pub(super) const MAX_EVALUATION_STEPS: usize = 2_000_000;
 
-/// The maximum nesting depth of values. Each filter that is being applied also counts as a level.
+/// The maximum nesting depth of values. Each filter also counts as a level while it is applied.
 const MAX_VALUE_DEPTH: usize = 200;
 
-/// The number of bytes of a string that one evaluation step pays for.
+/// The number of bytes of a string that can be read in one evaluation step.
 const BYTES_PER_STEP: usize = 256;
 
 /// The approximate memory of an object without its members, in bytes.
 const MAP_BYTES: usize = 256;
 
-/// The reason why the evaluation of a template failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("`{0}` has no value")]
@@ -44,18 +43,17 @@ pub(super) enum Failure {
     WrappedArray(String),
     #[error("too much text")]
     TooLarge,
-    /// The result of a calculation does not exist, as for a division by zero, or it is too large.
+    /// A calculation without a result, such as a division by zero, or with a result that is too
+    /// large.
     #[error("invalid operation for these values")]
     Incalculable,
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
-/// The result of evaluating a part of a template: a value, or the reason why the evaluation failed.
 pub(super) type Evaluated<T> = Result<T, Failure>;
 
-/// A value that a template computes. It may borrow from the template and from the data of the run,
-/// for the lifetime `'v`.
+/// A value in a template. It may borrow from the template and from the data of the run.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'v> {
     Undefined,
@@ -64,10 +62,10 @@ pub(super) enum Value<'v> {
     Integer(i128),
     Float(f64),
     Text(Text<'v>),
-    /// An array from the data of the run, which is borrowed.
+    /// An array in the data of the run.
     Array(&'v [Json]),
     List(Rc<[Self]>),
-    /// An object from the data of the run, which is borrowed.
+    /// An object in the data of the run.
     Object(&'v Map<String, Json>),
     /// An object that the evaluation has created. Its members are sorted by name.
     Map(Rc<[(Text<'v>, Self)]>),
@@ -81,22 +79,21 @@ pub(super) enum Text<'v> {
     Shared(Rc<str>),
 }
 
-/// A group of elements with the same key, as the filter `groupby` returns it. Templates can use it
-/// as a list of the key and the elements, or read its members `grouper` and `list`.
+/// A group of elements with the same key, which the filter `groupby` returns. It is a list of the
+/// key and the elements, which also has the members `grouper` and `list`.
 #[derive(Debug)]
 pub(super) struct Group<'v> {
     pub(super) grouper: Value<'v>,
     pub(super) elements: Value<'v>,
 }
 
-/// The memory and the evaluation steps that an evaluation may still use.
+/// The memory and the evaluation steps that are left for an evaluation.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: Cell<usize>,
     steps: Cell<usize>,
-    /// The current nesting depth, which [`nested`](Self::nested) limits.
     depth: Cell<usize>,
-    /// The regular expression that was compiled last, for reuse. `None` if none was compiled.
+    /// The last compiled regular expression, for reuse.
     pub(super) pattern: RefCell<Option<Rc<Pattern>>>,
 }
 
@@ -107,8 +104,7 @@ impl Failure {
         Self::Other(reason.into())
     }
 
-    /// Returns the failure of an operation that needs a value, but was applied to the undefined
-    /// value.
+    /// Returns the error for an undefined value where a value is needed.
     pub(super) const fn undefined() -> Self {
         Self::Other(Cow::Borrowed("a value is missing"))
     }
@@ -128,7 +124,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Deducts `bytes` of memory from the budget. Returns an error if less memory is left.
+    /// Counts `bytes` of memory. Returns an error if the evaluation exceeds its limit.
     pub(super) fn spend(&self, bytes: usize) -> Evaluated<()> {
         let left = self.bytes.get().checked_sub(bytes).ok_or_else(|| {
             Failure::other(format!("intermediate values take more than {MAX_MADE_BYTES} bytes"))
@@ -137,7 +133,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Deducts `steps` evaluation steps from the budget. Returns an error if fewer steps are left.
+    /// Counts evaluation steps. Returns an error if the evaluation exceeds its limit.
     pub(super) fn step(&self, steps: usize) -> Evaluated<()> {
         let left = self.steps.get().checked_sub(steps).ok_or_else(|| {
             Failure::other(format!("the evaluation takes more than {MAX_EVALUATION_STEPS} steps"))
@@ -146,13 +142,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Deducts the evaluation steps for reading a string from the budget.
+    /// Counts the evaluation steps for reading a string.
     pub(super) fn read(&self, text: &str) -> Evaluated<()> {
         self.step(text.len() / BYTES_PER_STEP)
     }
 
-    /// Calls `evaluate` one nesting level deeper. Returns an error if the maximum depth is
-    /// exceeded.
+    /// Calls `evaluate` one nesting level deeper. Returns an error if the nesting is too deep.
     pub(super) fn nested<T>(&self, evaluate: impl FnOnce() -> Evaluated<T>) -> Evaluated<T> {
         let depth = self.depth.get();
         if depth == MAX_VALUE_DEPTH {
@@ -165,8 +160,7 @@ impl Budget {
         evaluated
     }
 
-    /// Creates a string value, and deducts its memory from the budget. Returns an error if the
-    /// string is too long.
+    /// Creates a string value, and counts its memory. Returns an error if the string is too long.
     pub(super) fn text<'v>(&self, text: String) -> Evaluated<Value<'v>> {
         if text.len() > MAX_RENDERED_BYTES {
             return Err(Failure::TooLarge);
@@ -175,8 +169,7 @@ impl Budget {
         Ok(Value::Text(Text::Shared(text.into())))
     }
 
-    /// Creates a list from `elements`. Deducts its memory and one evaluation step per element from
-    /// the budget.
+    /// Creates a list value, and counts its memory and one evaluation step per element.
     pub(super) fn list<'v>(
         &self,
         elements: impl IntoIterator<Item = Evaluated<Value<'v>>>,
@@ -193,7 +186,7 @@ impl Budget {
         Ok(Value::List(list.into()))
     }
 
-    /// Creates an object from `members`, and deducts its memory from the budget.
+    /// Creates an object value, and counts its memory.
     pub(super) fn map<'v>(&self, members: Vec<(Text<'v>, Value<'v>)>) -> Evaluated<Value<'v>> {
         self.spend(MAP_BYTES + members.len() * size_of::<(Text<'_>, Value<'_>)>())?;
         Ok(Value::of_members(members))
@@ -203,8 +196,7 @@ impl Budget {
 // === impl Value ===
 
 impl<'v> Value<'v> {
-    /// Converts a JSON value from the data of the run. Strings, arrays and objects are borrowed and
-    /// not copied.
+    /// Converts a JSON value in the data of the run. Borrows strings, arrays and objects.
     pub(super) fn of(budget: &Budget, json: &'v Json) -> Evaluated<Self> {
         budget.step(1)?;
         Ok(match json {
@@ -223,8 +215,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts a JSON value that was created during the evaluation, and therefore cannot be
-    /// borrowed. Deducts no memory from the budget.
+    /// Converts a JSON value that the evaluation has created, without counting its memory.
     pub(super) fn made(json: Json) -> Self {
         match json {
             Json::Null => Self::Null,
@@ -241,8 +232,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Creates an object value from its members. If several members have the same name, the last of
-    /// them is used.
+    /// Creates an object value. If several members have the same name, the last one wins.
     pub(super) fn of_members(mut members: Vec<(Text<'v>, Self)>) -> Self {
         members.reverse();
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -277,7 +267,7 @@ impl<'v> Value<'v> {
         matches!(self, Self::Object(_) | Self::Map(_))
     }
 
-    /// Returns the type of the value for error messages, such as `a number`.
+    /// Returns the type of the value, such as `a number`, for error messages.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Undefined => "nothing",
@@ -290,8 +280,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Returns the number of characters of a string, elements of an array, or members of an object.
-    /// Returns `None` for other values.
+    /// Returns the number of characters, elements or members. Returns `None` for other values.
     pub(super) fn len(&self) -> Option<usize> {
         Some(match self {
             Self::Text(text) => text.chars().count(),
@@ -304,8 +293,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns `false` if the value is null, `false`, zero or empty. Returns `true` for all other
-    /// values. A condition in a template uses this.
+    /// Converts the value to a boolean for a condition. Null, `false`, zero and empty values are
+    /// `false`, and all others are `true`.
     ///
     /// # Errors
     ///
@@ -322,8 +311,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the member of an object with the name `key`, or the element of an array whose index
-    /// is `key`. Returns the undefined value if it does not exist.
+    /// Returns the member of an object with the name `key`, or the element of an array with this
+    /// index. Returns undefined if it does not exist.
     pub(super) fn get(&self, budget: &Budget, key: &str) -> Evaluated<Self> {
         budget.read(key)?;
         Ok(match self {
@@ -344,8 +333,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the element of an array with the index `index`. Returns the undefined value if it
-    /// does not exist.
+    /// Returns an element of an array. Returns undefined if it does not exist.
     pub(super) fn element(&self, budget: &Budget, index: usize) -> Evaluated<Self> {
         Ok(match self {
             Self::Array(elements) => match elements.get(index) {
@@ -362,8 +350,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Iterates over the elements of an array, or over the member names of an object. Returns an
-    /// error for other values.
+    /// Iterates over the elements of an array or the member names of an object. Returns an error
+    /// for other values.
     pub(super) fn iterate<'b>(
         &self,
         budget: &'b Budget,
@@ -395,7 +383,7 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Iterates over the members of an object, as pairs of name and value.
+    /// Iterates over the names and values of an object's members.
     pub(super) fn members<'b>(
         &self,
         budget: &'b Budget,
@@ -408,8 +396,8 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns the members of an object as a list. Each member is a list of two elements: its name
-    /// and its value.
+    /// Returns the members of an object as a list of pairs. Each pair is a list of a name and a
+    /// value.
     pub(super) fn pairs(&self, budget: &Budget) -> Evaluated<Self> {
         let members = self.members(budget)?;
         budget.list(members.map(|member| {
@@ -418,8 +406,8 @@ impl<'v> Value<'v> {
         }))
     }
 
-    /// Returns `true` if two values are equal. Integers and floats are compared by value. `true`
-    /// equals the number 1, and `false` equals the number 0.
+    /// Returns `true` if two values are equal. Numbers are compared by value. `true` equals 1, and
+    /// `false` equals 0.
     pub(super) fn equals(&self, budget: &Budget, other: &Self) -> Evaluated<bool> {
         budget.nested(|| self.is_equal(budget, other))
     }
@@ -463,8 +451,7 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Returns the value as a number if it is a number or a boolean. `true` is 1, and `false` is 0.
-    /// Returns `None` for other values.
+    /// Returns the value of a number or boolean. `true` is 1, and `false` is 0.
     pub(super) fn numeric(&self) -> Option<Numeric> {
         match self {
             Self::Bool(truth) => Some(Numeric::Integer(i128::from(*truth))),
@@ -480,7 +467,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts the value to JSON, and deducts the memory of the JSON value from the budget.
+    /// Converts the value to JSON, and counts the memory of the JSON value.
     pub(super) fn to_json(&self, budget: &Budget) -> Evaluated<Json> {
         budget.nested(|| self.converted(budget))
     }
@@ -521,8 +508,8 @@ impl<'v> Value<'v> {
         })
     }
 
-    /// Converts the value of the whole template to JSON. If it is an array or object from the data
-    /// of the run, copies it without deducting memory from the budget.
+    /// Converts the value of a whole template to JSON. Arrays and objects in the data of the run
+    /// are copied without counting their memory.
     pub(super) fn to_result(&self, budget: &Budget) -> Evaluated<Json> {
         match self {
             Self::Array(elements) => Ok(Json::Array(elements.to_vec())),
@@ -531,7 +518,8 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Converts a number to a JSON number. Returns an error if JSON cannot represent it.
+    /// Converts a number to a JSON number. Returns an error if JSON cannot represent it, as for
+    /// infinity.
     pub(super) fn to_number(&self) -> Evaluated<Number> {
         let number = match self {
             Self::Integer(integer) => Number::from_i128(*integer),
@@ -541,7 +529,7 @@ impl<'v> Value<'v> {
         number.ok_or_else(|| Failure::other("the result is a number that JSON cannot represent"))
     }
 
-    /// Converts a string or a number to the name of an object member. Returns an error for other
+    /// Converts a string or number to the name of an object member. Returns an error for other
     /// values.
     pub(super) fn to_name(&self, budget: &Budget) -> Evaluated<Text<'v>> {
         match self {
@@ -615,8 +603,8 @@ fn memory_of_members(members: &Map<String, Json>) -> usize {
     MAP_BYTES + members.iter().map(of).sum::<usize>()
 }
 
-/// Returns the error message for two values that cannot be compared. `symbol` is the operator or
-/// filter, and `left` and `right` are the types of the values.
+/// Returns the error message for two values without an order. `symbol` is the operator or filter.
+/// `left` and `right` are the types of the values.
 pub(super) fn cannot_compare(symbol: &str, left: &str, right: &str) -> String {
     let why = match [left, right].contains(&"null") {
         true => ": compare null with `==` or `!=`",

@@ -1,4 +1,4 @@
-//! The filter for dates.
+//! The filter `date`.
 
 use jiff::{SignedDuration, Span, Timestamp, Unit, Zoned, fmt::strtime, tz::TimeZone};
 
@@ -8,16 +8,15 @@ use crate::expr::template::{
     value::{Evaluated, Failure, Value},
 };
 
-/// The maximum length of a date format, in bytes. Limited because even a short format such as
-/// `%99Y` can have a long result.
+/// The maximum length of a date format, in bytes. Short formats such as `%99Y` can produce long
+/// results.
 const MAX_FORMAT_BYTES: usize = 1024;
 
-/// Implements the filter `date`, which formats a date. Its input is a string in RFC 3339 format, or
-/// the number of seconds since 1970-01-01T00:00:00Z.
+/// The filter `date`, which formats a date. Its input is a string in RFC 3339 format or the number
+/// of seconds since 1970.
 ///
-/// The argument `format` is a `strftime` format. By default, the result is in RFC 3339 format. The
-/// argument `add` is a duration that is added to the date, such as `7 days` or `-1h 30m`. The time
-/// zone of the result is UTC.
+/// The argument `format` is a `strftime` format, by default RFC 3339. The argument `add` is a
+/// duration to add, such as `7 days` or `-1h 30m`. The result is in UTC.
 pub(super) fn date<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {

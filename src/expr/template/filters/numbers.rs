@@ -28,8 +28,8 @@ pub(super) fn float<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Eval
     }
 }
 
-/// Converts a number or a string to an integer, and drops its fraction. A string must contain an
-/// integer in the base `base`, or a decimal number.
+/// The filter `int`. Converts a number or a string to an integer, without its fraction. A string
+/// contains an integer in the base `base` or a decimal number.
 pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let default = arguments.take("default");
     let base = arguments.integer("base")?.unwrap_or(10);
@@ -46,8 +46,7 @@ pub(super) fn int<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evalua
     }
 }
 
-/// Parses an integer in the base `base`. The text may have the prefix of this base, such as `0x`
-/// for base 16. Returns `None` if the text is not an integer.
+/// Parses an integer in the base `base`. It may have a prefix, such as `0x` for base 16.
 fn parse(text: &str, base: i64) -> Option<i128> {
     let base = u32::try_from(base).ok().filter(|base| (2..=36).contains(base))?;
     let prefix = match base {
@@ -74,8 +73,8 @@ const fn truncate(float: f64) -> i128 {
     float as i128
 }
 
-/// Rounds a number to `precision` decimal places. A negative precision rounds to tens (-1),
-/// hundreds (-2), and so on.
+/// The filter `round`. Rounds a number to `precision` decimal places. The precision -1 rounds to
+/// tens, and -2 to hundreds.
 pub(super) fn round<'v>(Call { value, mut arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     let precision = arguments.integer("precision")?.unwrap_or(0);
     let precision = i32::try_from(precision).map_err(|_| Failure::Incalculable)?;
@@ -137,11 +136,11 @@ fn round_float(value: f64, precision: i32, method: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// The maximum number of decimal places for formatting a number.
+/// The maximum number of decimal places of a formatted number.
 const MAX_DECIMALS: i64 = 20;
 
-/// Formats a number with `decimals` decimal places. The argument `separator` is inserted between
-/// groups of three digits before the decimal point, for example as a thousands separator.
+/// The filter `format`. Formats a number with `decimals` decimal places. `separator` separates
+/// groups of three digits, as in `1,000,000`.
 pub(super) fn format<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -170,8 +169,7 @@ pub(super) fn format<'v>(
     })
 }
 
-/// Inserts `separator` between groups of three digits before the decimal point of a formatted
-/// number.
+/// Inserts `separator` between groups of three digits, as in `1,000,000.5`.
 fn grouped(number: &str, separator: &str) -> String {
     let start = usize::from(number.starts_with('-'));
     let end = number.find('.').unwrap_or(number.len());
@@ -185,8 +183,7 @@ fn grouped(number: &str, separator: &str) -> String {
     text + &number[end..]
 }
 
-/// Converts the result of a calculation to a template value. `None` means that the calculation has
-/// failed, and becomes an error.
+/// Converts the result of a calculation to a value. `None` is a failed calculation.
 fn computed<'v>(number: Option<Numeric>) -> Evaluated<Value<'v>> {
     number.map(Value::from).ok_or(Failure::Incalculable)
 }

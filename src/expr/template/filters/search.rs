@@ -1,4 +1,4 @@
-//! The filter `search`, which searches a string for matches of a regular expression.
+//! The filter `search`, which finds matches of a regular expression in a string.
 
 use std::rc::Rc;
 
@@ -10,14 +10,14 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// The number of bytes of a string that one evaluation step pays for, per state of the regular
-/// expression. Determines the cost of a search.
+/// A search costs one evaluation step for this many bytes, multiplied by the number of states of
+/// the regular expression.
 const BYTES_PER_STEP: usize = 64;
-/// The number of evaluation steps that compiling a regular expression costs, per state.
+/// Compiling a regular expression costs this many evaluation steps for each of its states.
 const STEPS_PER_STATE: usize = 4;
 
-/// Returns the first match of a regular expression in a string, or the undefined value if nothing
-/// matches. With `all=true`, returns a list of all matches, which do not overlap.
+/// The filter `search`. Returns the first match of a regular expression in a string, or undefined.
+/// With `all=true`, returns a list of all matches that do not overlap.
 pub(super) fn search<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -42,13 +42,13 @@ pub(super) fn search<'v>(
 // === impl Pattern ===
 
 impl Pattern {
-    /// Deducts the evaluation steps for one search in `text` from the budget.
+    /// Counts the evaluation steps for one search in `text`.
     fn charge(&self, budget: &Budget, text: &str) -> Evaluated<()> {
         budget.step(self.states + (text.len() / BYTES_PER_STEP).saturating_mul(self.states))
     }
 
-    /// Converts a match to a template value. If the regular expression has named groups, the value
-    /// is an object with these groups as members. Otherwise, it is the matched string.
+    /// Converts a match to a value: an object with the named groups of the regular expression or,
+    /// if it has none, the matched string.
     fn found<'v>(&self, budget: &Budget, captures: &Captures<'_>) -> Evaluated<Value<'v>> {
         let mut names = self.regex.capture_names().flatten().peekable();
         if names.peek().is_none() {
@@ -67,9 +67,9 @@ impl Pattern {
 // === impl Budget ===
 
 impl Budget {
-    /// Compiles a regular expression, and deducts the evaluation steps for compiling it. Reuses the
-    /// last compiled expression if it is the same, because a filter may be applied to each element
-    /// of a list.
+    /// Compiles a regular expression, and counts the evaluation steps for this. Reuses the last
+    /// compiled expression if it is the same, because the filter may be applied to each element of
+    /// a list.
     fn pattern(&self, pattern: &str) -> Evaluated<Rc<Pattern>> {
         let mut last = self.pattern.borrow_mut();
         if let Some(last) = last.as_ref().filter(|last| last.regex.as_str() == pattern) {

@@ -1,12 +1,13 @@
-//! The filters that flatten and merge nested arrays and objects.
+//! Filters that flatten and merge nested arrays and objects.
 
 use crate::expr::template::{
     arguments::Call,
     value::{Budget, Evaluated, Failure, Text, Value},
 };
 
-/// Replaces arrays that are elements of a list by their own elements. The argument `levels` is the
-/// maximum number of nesting levels that are removed. By default, all levels are removed.
+/// The filter `flatten`. Replaces arrays in a list with their elements, as in `[1, [2]]` to `[1,
+/// 2]`. The argument `levels` limits the number of nesting levels that are removed. By default, all
+/// are removed.
 pub(super) fn flatten<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -37,9 +38,9 @@ fn push_elements<'v>(
     })
 }
 
-/// Adds the members of other objects to an object. If several objects have a member with the same
-/// name, the value from the last object wins. With `deep=true`, these values are merged in the same
-/// way if both are objects.
+/// The filter `merge`. Adds the members of other objects to an object. If several objects have a
+/// member with the same name, the last object wins. With `deep=true`, such members are merged if
+/// they are objects.
 pub(super) fn merge<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -77,7 +78,7 @@ fn merged_with<'v>(
     })
 }
 
-/// Returns the members of an object as pairs of a name and a value.
+/// Returns the names and values of an object's members.
 pub(super) fn named_members<'v>(
     budget: &Budget,
     object: &Value<'v>,

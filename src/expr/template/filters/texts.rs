@@ -8,13 +8,12 @@ use crate::expr::template::{
     value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value},
 };
 
-/// Converts a character to a string value, and `None` to the undefined value.
+/// Converts a character to a string value. `None` is undefined.
 pub(super) fn character<'v>(budget: &Budget, character: Option<char>) -> Evaluated<Value<'v>> {
     character.map_or(Ok(Value::Undefined), |character| budget.text(character.to_string()))
 }
 
-/// Implements a filter without arguments that converts a string with the function `change`. Returns
-/// an error if the filter has arguments.
+/// A filter without arguments that converts a string with `change`.
 pub(super) fn change<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
     change: impl FnOnce(&str) -> String,
@@ -31,7 +30,8 @@ pub(super) fn capitalize<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     })
 }
 
-/// Converts the first letter of each word to upper case, and all other letters to lower case.
+/// The filter `title`. Converts the first letter of each word to upper case and all others to lower
+/// case.
 pub(super) fn title<'v>(call: Call<'_, 'v>) -> Evaluated<Value<'v>> {
     change(call, |text| {
         let mut titled = String::with_capacity(text.len());
@@ -58,7 +58,7 @@ pub(super) fn quote<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Eval
     budget.text(quoted.into_string())
 }
 
-/// Percent-encodes all bytes of a string except ASCII letters, digits and the characters `/.-_`.
+/// The filter `urlencode`. Percent-encodes all bytes except ASCII letters, digits and `/.-_`.
 pub(super) fn url_encode<'v>(
     Call { budget, value, arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -106,8 +106,8 @@ pub(super) fn replace<'v>(
     budget.text(text.replace(&*from, &to))
 }
 
-/// Indents the lines of a string. The first line is indented only if the argument `first` is true,
-/// and blank lines only if `blank` is true.
+/// The filter `indent`. Indents the lines of a string by `width` spaces. Includes the first line
+/// only if `first` is true, and blank lines only if `blank` is true.
 pub(super) fn indent<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -144,8 +144,8 @@ pub(super) fn lines<'v>(Call { budget, value, arguments }: Call<'_, 'v>) -> Eval
     pieces(budget, text, text.lines())
 }
 
-/// Splits a string at a separator, or at white space if no separator is given. The argument
-/// `maxsplits` limits the number of splits.
+/// The filter `split`. Splits a string at a separator, or at white space if there is none. The
+/// argument `maxsplits` limits the number of splits.
 pub(super) fn split<'v>(
     Call { budget, value, mut arguments }: Call<'_, 'v>,
 ) -> Evaluated<Value<'v>> {
@@ -162,8 +162,7 @@ pub(super) fn split<'v>(
     }
 }
 
-/// Splits a string at white space into at most `most` pieces. The last piece contains the rest of
-/// the string, including its white space.
+/// Splits a string at white space into at most `most` pieces. The last piece contains the rest.
 fn words(text: &str, most: usize) -> impl Iterator<Item = &str> {
     let mut rest = text.trim_start();
     let mut left = most;

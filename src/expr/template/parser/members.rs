@@ -1,4 +1,4 @@
-//! Parses accesses to parts of values: constant keys such as `input.a`, computed keys such as
+//! Parses access to parts of values: constant keys such as `input.a`, computed keys such as
 //! `[input.key]`, and slices such as `[1:3]`.
 
 use super::{Mistake, Parsed, Parser, fault};
@@ -14,8 +14,8 @@ use crate::expr::{
 };
 
 impl<'t> Parser<'_, 't, '_> {
-    /// Parses the path that begins with the name `name`, and resolves the name to a value of the
-    /// run or a loop variable.
+    /// Parses the path that begins with `name`, and resolves this name to a value of the run or a
+    /// loop variable.
     pub(super) fn path(&mut self, name: &str, first: &Token<'t>) -> Parsed {
         let mut segments = Vec::new();
         let mut end = first.end;
@@ -67,8 +67,8 @@ impl<'t> Parser<'_, 't, '_> {
         Ok(Expr::Path(self.paths.len() - 1))
     }
 
-    /// Returns an error if the code after `steps.` looks like a step name with a `-`. Without this
-    /// error, `steps.get-logs` would be a subtraction.
+    /// Returns an error if a step name with a `-` seems to follow `steps.`, because
+    /// `steps.get-logs` would be a subtraction.
     fn check_dashes(&self, step: &PathSegment, start: usize) -> Result<(), Mistake> {
         let PathSegment::Key(key) = step else { return Ok(()) };
         let mut word = key.clone();
@@ -93,8 +93,8 @@ impl<'t> Parser<'_, 't, '_> {
         Err(fault(start, format!("`steps.{word}` is a subtraction: write `steps['{near}']`")))
     }
 
-    /// Parses the keys and slices after an expression, such as `[0]` or `.name`. Returns an error
-    /// for method calls.
+    /// Parses the keys and slices after an expression, such as `[0]` or `.name`. Method calls are
+    /// an error.
     pub(super) fn postfix(&mut self, mut expression: Expr) -> Parsed {
         loop {
             let height = self.height;
@@ -123,7 +123,7 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Parses a computed key or a slice of `of`, after the opening bracket was consumed.
+    /// Parses a computed key or a slice of `of` after the opening bracket.
     fn bracket(&mut self, of: Expr) -> Parsed {
         let mut bounds = [None, None, None];
         let mut bound = 0;
@@ -169,8 +169,8 @@ impl<'t> Parser<'_, 't, '_> {
         }
     }
 
-    /// Returns the error for a method call, such as `text.upper()`. Templates have no methods. The
-    /// error message suggests a filter instead.
+    /// Returns the error for a method call, such as `text.upper()`. Its message suggests a filter,
+    /// because templates have no methods.
     fn method(&self, segment: &PathSegment, at: usize) -> Mistake {
         let PathSegment::Key(name) = segment else { return fault(at, "values cannot be called") };
         let known: Vec<_> = FILTERS.iter().map(|filter| filter.name).collect();
