@@ -1,4 +1,4 @@
-//! Tracks the costs and budget amounts that a run of a composite has used.
+//! Adds up the costs of a run of a composite, and the amounts that it has spent of budgets per run.
 
 use std::{
     collections::BTreeMap,
@@ -13,94 +13,87 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// The amounts that were charged to a run of a composite: its cost, and the amounts of budgets per
-/// run. Also enforces the maximum cost of the run.
+/// Adds up the cost of a run of a composite and its amounts of each budget per run. Enforces the
+/// maximum cost of the run.
 ///
-/// All branches of a run share one account, through their request contexts. Costs of a nested run
-/// are also charged to the account of the outer run. `Account::default()` creates the account of an
-/// outermost run without a maximum cost.
+/// All steps of a run share one account. The cost of a nested run is also charged to the account of
+/// the outer run. `Account::default()` is the account of an outermost run without a maximum cost.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
     outer: Option<Arc<Self>>,
     sums: Mutex<Sums>,
-    /// The number of tool calls that the tools of this run have made while they answered calls, in
-    /// addition to the calls of the composite itself. Counted only in the account of the outermost
-    /// run.
+    /// The number of calls that tools of this run have made to other tools. Calls that the
+    /// composite itself makes are not included. Counted only for the outermost run.
     delegated: AtomicUsize,
 }
 
-/// The amounts that were charged to a run, for serialization. They are stored with a suspended run,
-/// and restored when the run resumes.
+/// The amounts that a run has spent. Stored while the run is suspended.
 ///
-/// Does not include reservations, because no call of a suspended run is in progress.
+/// Excludes reservations, because a suspended run has no running calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
-    /// The total cost of all calls of the run, in cost units.
     cost: u64,
-    /// Maps the name of each budget per run to the amount that the run has spent of it.
+    /// The spent amount of each budget per run, by the name of the budget.
     budgets: BTreeMap<String, u64>,
-    /// `true` if a call was rejected because the rest of the run's maximum cost was too small.
+    /// If `true`, a call was rejected because the rest of the run's maximum cost was too small.
     is_over: bool,
 }
 
 #[derive(Debug, Default)]
 struct Sums {
     cost: Tally,
-    /// Maps the name of each budget per run to its spent and reserved amounts. Empty in the account
-    /// of a nested run, because nested runs use the budgets of the outermost run.
+    /// The tally of each budget per run, by the name of the budget. Empty for a nested run, which
+    /// uses the budgets of the outermost run.
     budgets: BTreeMap<Arc<str>, Tally>,
     is_over: bool,
 }
 
-/// A reservation for a tool call in progress. [`settle`](Self::settle) charges the actual amount of
-/// the call. Dropping the reservation without settling it releases the reserved amount.
+/// A reservation for a running tool call. [`settle`](Self::settle) charges the actual amount of the
+/// call. Dropping the reservation without it releases the reserved amount.
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {
     account: Arc<Account>,
     of: HeldOf,
     amount: u64,
-    /// The amount to charge when this value is dropped. Zero unless [`settle`](Self::settle) was
-    /// called.
+    /// The amount to charge when the reservation is dropped. Zero before [`settle`](Self::settle).
     actual: u64,
 }
 
 #[derive(Debug)]
 enum HeldOf {
-    /// A part of the maximum cost is reserved in this account and in the accounts of all outer
-    /// runs.
+    /// A part of the maximum cost, reserved in this account and in the accounts of all outer runs.
     Cost,
-    /// An amount of the budget with this name is reserved in the account of the outermost run.
+    /// An amount of the budget with this name, reserved in the account of the outermost run.
     Budget(Arc<str>),
 }
 
 // === impl Account ===
 
 impl Account {
-    /// Creates the account of a run. `outer` is the account of the run in which it is nested, or
-    /// `None` for an outermost run. `charged` contains the amounts that the run has already spent,
-    /// for example before it was suspended.
+    /// Creates the account of a run. `outer` is the account of the outer run, or `None` if the run
+    /// is not nested. `charged` contains the amounts that the run spent before it was suspended.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
-    /// Reserves a cost in this run's account and in the accounts of all outer runs. Returns `None`
-    /// if the rest of any run's maximum cost is smaller than `cost`.
+    /// Reserves a cost in this account and in the accounts of all outer runs. Returns `None` if the
+    /// maximum cost of one of these runs would be exceeded.
     ///
-    /// Pass zero for a call whose cost is not known yet. The reservation then succeeds if each of
-    /// these runs has at least one cost unit left.
+    /// Pass zero for a call with an unknown cost. The reservation then succeeds if each of these
+    /// runs has at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)
     }
 
-    /// Reserves an amount of a budget per run. `limit` is the limit of the budget. Returns `None`
-    /// if less than `amount` is neither spent nor reserved.
+    /// Reserves `amount` of a budget per run. `limit` is the limit of the budget. Returns `None` if
+    /// spent and reserved amounts would exceed it.
     ///
-    /// If a call uses more than its reserved amount, the spent amount can exceed `limit`. All later
-    /// reservations then fail.
+    /// A call may use more than its reserved amount, so that the spent amount exceeds `limit`. All
+    /// later reservations then fail.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         budget: &Arc<str>,
@@ -122,19 +115,18 @@ impl Account {
         })
     }
 
-    /// Returns `true` if a call was rejected because the rest of this run's maximum cost was too
+    /// Returns `true` if a call was rejected because the rest of the run's maximum cost was too
     /// small.
     pub(crate) fn is_over(&self) -> bool {
         self.sums().is_over
     }
 
-    /// Returns `true` if the run has spent its whole maximum cost, or more. Returns `false` if it
-    /// has no maximum cost.
+    /// Returns `true` if the run has spent its maximum cost. Returns `false` if it has no maximum.
     pub(crate) fn is_used_up(&self) -> bool {
         self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
     }
 
-    /// Returns the amounts that were charged to this run so far, without reservations.
+    /// Returns the amounts that the run has spent, without reservations.
     pub(crate) fn amounts(&self) -> Charged {
         let sums = self.sums();
         let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
@@ -146,8 +138,7 @@ impl Account {
     }
 
     /// Reserves a cost in this account and in the accounts of all outer runs. Returns `false` and
-    /// reserves nothing if the rest of the maximum cost is smaller than `cost` in any of these
-    /// accounts.
+    /// reserves nothing if the maximum cost of one of these runs would be exceeded.
     fn hold_cost(&self, cost: u64) -> bool {
         // The lock is held until the outer accounts have reserved the cost or rejected it.
         // Otherwise, a reservation that an outer account rejects could block others in the
@@ -162,8 +153,8 @@ impl Account {
         is_held
     }
 
-    /// Counts a call that a tool of the run makes while it answers another call. Returns the number
-    /// of such calls before this one, in the outermost run.
+    /// Counts a call that a tool of the run makes to another tool. Returns the number of earlier
+    /// calls of this kind in the outermost run.
     pub(super) fn count_delegated(&self) -> usize {
         match &self.outer {
             Some(outer) => outer.count_delegated(),
@@ -203,8 +194,8 @@ impl From<Charged> for Sums {
 // === impl Hold ===
 
 impl Hold {
-    /// Charges the actual amount of the call instead of the reserved amount, even if it exceeds the
-    /// limit.
+    /// Charges the actual amount of the call, even if it exceeds the limit, and releases the
+    /// reserved amount.
     pub(crate) fn settle(mut self, actual: u64) {
         self.actual = actual;
     }

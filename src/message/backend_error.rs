@@ -1,16 +1,14 @@
-//! The error type of a service that forwards requests to a backend server. Returned if the backend
-//! fails to answer.
+//! The error type of services that forward requests to a backend server.
 
 use std::{error::Error, fmt, sync::Arc};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
-/// The error of a request that a backend server failed to answer, for example because it is not
+/// The error of a request to which a backend server did not reply, for example because it is not
 /// connected.
 ///
-/// The message of a `BackendError` names the backend and the kind of failure, and may be shown to a
-/// client. The details are only in [`source`](Error::source), because they may contain addresses,
-/// paths and other internals.
+/// Clients may see the message, which names the backend and the kind of failure. Details, such as
+/// addresses and paths, are only in [`source`](Error::source), which clients never see.
 #[derive(Debug)]
 pub struct BackendError {
     backend: Arc<str>,
@@ -18,7 +16,7 @@ pub struct BackendError {
     source: Option<BoxError>,
 }
 
-/// The reason why a backend server failed to answer a request.
+/// The reason why a backend server did not reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
@@ -32,10 +30,9 @@ pub enum BackendErrorKind {
     Overloaded,
     /// The backend does not support the method of the request.
     ///
-    /// If a backend answers with the JSON-RPC error "method not found", this kind of `BackendError`
-    /// replaces the JSON-RPC error. Otherwise, the client would conclude that the whole server does
-    /// not support the method. Requests for lists are the exception: if the backend does not offer
-    /// the list, the JSON-RPC error is returned in a [`Reply`](super::Reply).
+    /// This kind replaces the backend's JSON-RPC error "method not found". Clients would otherwise
+    /// conclude that the whole server does not support the method. If a backend does not offer a
+    /// list, however, its JSON-RPC error is returned in a [`Reply`](super::Reply).
     Unsupported,
     /// The backend failed for another reason.
     Failed,
@@ -51,8 +48,7 @@ impl BackendError {
     }
 
     /// Converts an error of a backend's Tower service to a `BackendError`. `backend` is the name of
-    /// the backend. If `error` already is a `BackendError` of this backend, it is returned
-    /// unchanged.
+    /// the backend. If `error` is already a `BackendError` of this backend, returns it unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -66,15 +62,15 @@ impl BackendError {
         Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
     }
 
-    /// Sets the [`source`](Error::source) of the error, which contains the details for the
-    /// operator. The details are logged, but clients never receive them.
+    /// Sets the [`source`](Error::source) of the error: details for the operator, which are logged.
+    /// Clients never see them.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Returns the name of the backend that failed to answer.
+    /// Returns the name of the backend that did not reply.
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.backend
@@ -86,7 +82,7 @@ impl BackendError {
         matches!(self.kind, BackendErrorKind::NotConnected | BackendErrorKind::ConnectionLost)
     }
 
-    /// Returns the kind of the failure, which is the reason why the backend did not answer.
+    /// Returns the reason why the backend did not reply.
     #[must_use]
     pub const fn kind(&self) -> BackendErrorKind {
         self.kind
@@ -120,8 +116,8 @@ impl Error for BackendError {
 // === impl BackendErrorKind ===
 
 impl BackendErrorKind {
-    /// Determines the kind of a failure. `error` and its chain of sources are searched for the
-    /// first error of a known type.
+    /// Determines the kind of a failure. Searches `error` and its sources for the first error of a
+    /// known type, such as a timeout.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {

@@ -1,13 +1,13 @@
-//! The names of branches.
+//! The names of steps and loop elements, called branches.
 
 use std::{fmt, sync::Arc};
 
-/// The name of a branch of a composite, such as `search` or, for a loop element, `read[2]`. It is
-/// formatted on demand, because the names of most branches are never read.
+/// The name of a step, such as `search`, or of a loop element, such as `read[2]`. Formatted on
+/// demand, because most names are never read.
 #[derive(Clone, Debug)]
 pub(crate) struct BranchName {
     name: Arc<str>,
-    /// The index of the loop element. `None` if the branch is not a loop element.
+    /// The index of the loop element. `None` for a step that is not a loop.
     element: Option<usize>,
 }
 

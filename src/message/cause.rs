@@ -1,4 +1,4 @@
-//! Finds the cause of a service error, in a form that may be shown to clients.
+//! Finds the cause of a service error, without details that clients must not see.
 
 use std::{any::Any, error::Error};
 
@@ -6,23 +6,23 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The cause of a service error, without details that clients must not see.
+/// The cause of a service error. Clients may see it.
 ///
-/// Does not contain the message of the error, which may include addresses, paths and other internal
-/// details.
+/// The message of the error is not included, because it may contain addresses, paths and other
+/// internal details.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,
     Overloaded,
-    /// A backend failed to answer. This error may be shown to clients, because its message names
-    /// only the backend and the kind of failure.
+    /// A backend did not reply. The message of this error names only the backend and the kind of
+    /// failure.
     Backend(&'e BackendError),
     Unknown,
 }
 
 impl<'e> Cause<'e> {
-    /// Returns the cause of `error`. Searches `error` and its chain of sources for the first
-    /// [`BackendError`], timeout error or overload error. Tower's layers return the latter two.
+    /// Returns the cause of `error`: the first [`BackendError`], timeout or overload error of Tower
+    /// in `error` and its sources.
     pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -41,12 +41,11 @@ impl<'e> Cause<'e> {
     }
 }
 
-/// Returns `true` if the error shows that the request was not sent, so that it can safely be sent
-/// again. This is the case if the backend was not connected or overloaded, or if Tower's load
-/// shedding rejected the request.
+/// Returns `true` if the request was not sent, so that it is safe to send it again. The backend was
+/// not connected or was overloaded, or Tower's load shedding rejected the request.
 ///
-/// Returns `false` if `E` is neither [`BoxError`] nor [`BackendError`], because other error types
-/// are not inspected.
+/// Returns `false` for error types other than [`BoxError`] and [`BackendError`], which are not
+/// inspected.
 pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
     let any: &dyn Any = error;
     let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {

@@ -1,4 +1,4 @@
-//! Checkpoints: the state of a call that is stored while the call runs.
+//! Stores the state of a call while the call is running, so that another process can continue it.
 
 use std::{fmt, sync::Arc};
 
@@ -7,49 +7,46 @@ use rmcp::model::Extensions;
 
 use super::Context;
 
-/// The place where the run of a call stores its state, so that another process can continue the
-/// run.
+/// Stores the state of one call of a composite.
 pub(crate) trait Checkpoint: Send + Sync {
-    /// Returns the state that was stored last. Returns `None` if the run has not stored any, and so
-    /// has called nothing.
+    /// Returns the last stored state. Returns `None` if the run has not stored a state, and
+    /// therefore has not called a tool.
     fn stored(&self) -> Option<Arc<[u8]>>;
 
-    /// Stores the state of the run, and thereby replaces the previous one. Resolves when the state
-    /// is durable.
+    /// Stores the state of the run, which replaces the previous one. The future completes when the
+    /// state is durable.
     fn save(&self, state: Vec<u8>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }
 
-/// The reason why a state was not stored.
+/// The reason why storing a state failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CheckpointError {
-    /// Another process has taken over the run. This run must end at once.
+    /// Another process has taken over the run, so that this one must end immediately.
     Lost,
-    /// The store failed, is full or not reachable. The text may be sent to clients.
+    /// The store failed, is full or is not reachable. Clients may see this message.
     Failed(String),
 }
 
-/// The handle of a checkpoint in the extensions of a context.
 #[derive(Clone)]
 struct Handle(Arc<dyn Checkpoint>);
 
 // === impl Context ===
 
 impl Context {
-    /// Sets the place where the run of this call stores its state.
+    /// Sets the store for the state of this call.
     pub(crate) fn set_checkpoint(&mut self, checkpoint: Arc<dyn Checkpoint>) {
         self.extensions.insert(Handle(checkpoint));
     }
 
-    /// Returns the place where the run of this call stores its state. Returns `None` if the run
-    /// stores none.
+    /// Returns the store for the state of this call. Returns `None` if the state is not stored.
     ///
-    /// The contexts of branches and of nested requests have no checkpoint, because only the
-    /// outermost run stores its state.
+    /// The contexts of steps and of nested requests have none, because only the outermost run
+    /// stores its state.
     pub(crate) fn checkpoint(&self) -> Option<&Arc<dyn Checkpoint>> {
         self.extensions.get().map(|Handle(checkpoint)| checkpoint)
     }
 
-    /// Returns the extensions for the branches of this context, which have no checkpoint.
+    /// Returns the extensions for the contexts of steps, without the checkpoint.
     pub(super) fn branch_extensions(&self) -> Arc<Extensions> {
         let shared = self.extensions.to_shared();
         if self.checkpoint().is_none() {

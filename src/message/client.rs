@@ -1,5 +1,5 @@
-//! The client that sent a request. While a server answers the request, it can ask the client
-//! questions: requests for elicitation, sampling and roots.
+//! The client that sent a request. A server can ask it questions while the request is running:
+//! elicitation, sampling and roots.
 
 use std::{
     fmt,
@@ -32,22 +32,21 @@ use tracing::Instrument;
 
 use crate::json_size::{ByteBudget, json_bytes};
 
-/// The maximum number of questions that may be unanswered at the same time. It applies to the
-/// questions in one reply of a tool, and to all questions during one request of a client.
+/// The maximum number of unanswered questions in one reply of a tool, and during one request of a
+/// client.
 pub(crate) const MAX_QUESTIONS: usize = 32;
-/// The maximum number of questions that servers can ask a client during one of its requests.
+/// The maximum number of questions during one request of a client.
 pub(crate) const MAX_ASKED: usize = 1_000;
 /// The maximum total size of the unanswered questions during one request of a client, in bytes of
-/// JSON. Includes questions that are not sent yet.
+/// JSON. Includes questions that have not been sent yet.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// The names of the client capabilities that allow servers to ask the client questions.
+/// The client capabilities that allow servers to ask the client questions.
 pub(crate) const ASKABLE: [&str; 3] = [ELICITATION, "sampling", "roots"];
-/// The name of the client capability that allows servers to ask the user for input.
+/// The client capability that allows servers to ask the user for input.
 pub(crate) const ELICITATION: &str = "elicitation";
 
-/// Returns `true` if MCP allows a server to ask the client questions while it answers a request of
-/// this type.
+/// Returns `true` if MCP allows servers to ask the client questions during a request of this type.
 pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     matches!(
         request,
@@ -57,108 +56,101 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
     )
 }
 
-/// Creates the error that a server receives if its question to the client cannot be answered.
-/// `reason` is the message.
+/// Returns the error for a server whose question to the client cannot be answered. `reason` is the
+/// message.
 ///
-/// The server receives an error because the result `decline` would be wrong: the server would
-/// report that the user declined, although the user has not seen the question. Most servers forward
-/// the error to their caller.
+/// An error is used instead of the result `decline`, because the user has not seen the question,
+/// and the server would report that the user has declined. Most servers forward the error to their
+/// client.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "did not answer a question of a server");
     ErrorData::invalid_request(reason, None)
 }
 
-/// Returns the message of the error if more than [`MAX_ASKED`] questions are asked during one
-/// request.
+/// Returns the error message for more than [`MAX_ASKED`] questions during one request.
 pub(crate) fn too_many() -> String {
     format!("more than {MAX_ASKED} questions were asked for one request")
 }
 
-/// The kinds of questions that a client can answer according to the capabilities that it declares.
+/// The kinds of questions that a client can answer, according to its declared capabilities.
 ///
-/// `Abilities::default()` describes a client without capabilities, to which no question can be
-/// sent.
+/// `Abilities::default()` describes a client that can answer no questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
-    /// `true` if the client can show a form in which the user enters the input (elicitation in form
-    /// mode).
+    /// If `true`, the client can show forms to the user (elicitation in form mode).
     pub(crate) form: bool,
-    /// `true` if the client can open a web page on which the user enters the input (elicitation in
-    /// URL mode).
+    /// If `true`, the client can open web pages for the user (elicitation in URL mode).
     pub(crate) url: bool,
     pub(crate) sampling: bool,
-    /// `true` if the client's model can call tools that the server defines in a sampling request.
+    /// If `true`, the client's model can call tools that are defined in a sampling request.
     pub(crate) sampling_tools: bool,
     pub(crate) roots: bool,
 }
 
-/// A handle with which questions of servers are sent to a client while one of its requests is
-/// answered. Exists only for clients with protocol version 2025-11-25 or older, in which each
-/// question is a separate JSON-RPC request.
+/// Sends questions of servers to a client while one of its requests is running. Used for clients
+/// with protocol version 2025-11-25 or older, to which each question is a separate JSON-RPC
+/// request.
 #[derive(Clone)]
 pub(crate) struct LiveClient {
     state: Arc<ClientState>,
-    /// Records whether questions are sent through this handle. `None` if questions are not
-    /// recorded.
+    /// Records the questions that are sent through this handle. `None` if they are not recorded.
     questions: Option<Questions>,
 }
 
-/// Records whether questions are asked during one call, and can withdraw all of them. Clones share
-/// this state.
+/// Records whether questions were asked during a call, and can withdraw them. Clones share the same
+/// record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<QuestionsState>);
 
 #[derive(Debug, Default)]
 struct QuestionsState {
     has_asked: AtomicBool,
-    /// Canceled when the caller no longer waits for the result. Questions of the call are then
-    /// withdrawn.
+    /// Canceled when the call has no caller any more. Its questions are then withdrawn.
     ended: CancellationToken,
 }
 
 struct ClientState {
     peer: Peer<RoleServer>,
-    /// The ID of the client's request during which the questions are asked. Over HTTP, the
-    /// questions are sent on the response stream of this request.
+    /// The ID of the client's request. Over HTTP, questions are sent on the response stream of this
+    /// request.
     request: RequestId,
-    /// The declared client capabilities whose names are in [`ASKABLE`].
+    /// The client capabilities that are listed in [`ASKABLE`].
     capabilities: Map<String, Value>,
-    /// The number of questions that servers and composites have asked during this request so far.
+    /// The number of questions during this request so far.
     asked: AtomicUsize,
-    /// Limits the number of unanswered questions to [`MAX_QUESTIONS`]. A question acquires a permit
-    /// before it is sent, and releases it when it is answered.
+    /// Limits the number of unanswered questions to [`MAX_QUESTIONS`]. Each question holds a permit
+    /// from before it is sent until it is answered.
     turns: Semaphore,
-    /// Limits the total size of the unanswered questions to [`MAX_PENDING_BYTES`], including those
-    /// that are not sent yet.
+    /// Limits the total size of unanswered questions to [`MAX_PENDING_BYTES`]. Includes questions
+    /// that have not been sent yet.
     waiting: ByteBudget,
 }
 
-/// A permit to send one question to the client. At most [`MAX_QUESTIONS`] permits exist at the same
-/// time for one request.
+/// The permit to send one question to the client. At most [`MAX_QUESTIONS`] questions have a permit
+/// at the same time.
 pub(crate) struct Turn<'c> {
     client: &'c ClientState,
     _permit: Option<SemaphorePermit<'c>>,
     _bytes: SemaphorePermit<'c>,
 }
 
-/// A question that was sent to the client. Dropping this value before the question is answered
-/// sends a cancellation to the client.
+/// A question that was sent to the client. If it is dropped before the client has answered, the
+/// question is canceled.
 struct Pending {
     handle: RequestHandle<RoleServer>,
     since: Instant,
     answered: bool,
 }
 
-/// The time after which a sent question has usually been written to the connection. If a question
-/// is canceled earlier, the cancellation is repeated after this time.
+/// The time after which a question has usually been written to the connection. If a question is
+/// canceled earlier, its cancellation is sent again after this time.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 // === impl Abilities ===
 
 impl Abilities {
-    /// Determines the kinds of questions that a client can answer from the capabilities that it has
-    /// declared.
+    /// Returns the kinds of questions that a client with these declared capabilities can answer.
     pub(crate) fn of(capabilities: &Map<String, Value>) -> Self {
         let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
@@ -175,8 +167,8 @@ impl Abilities {
         }
     }
 
-    /// Returns the capability that the client lacks to answer the question `request`, such as
-    /// `elicitation.url`. Returns `None` if the client can answer the question.
+    /// Returns the capability that the client needs to answer `request` but does not have, such as
+    /// `elicitation.url`. Returns `None` if the client can answer it.
     #[expect(deprecated, reason = "servers still ask for it")]
     pub(crate) fn lacks(self, request: &InputRequest) -> Option<&'static str> {
         let (can, capability) = match request {
@@ -197,7 +189,7 @@ impl Abilities {
         (!can).then_some(capability)
     }
 
-    /// Returns `true` if the client can answer no kind of question.
+    /// Returns `true` if the client can answer no questions.
     pub(crate) const fn is_nothing(self) -> bool {
         !(self.form || self.url || self.sampling || self.roots)
     }
@@ -207,7 +199,7 @@ impl Abilities {
 
 impl LiveClient {
     /// Creates a handle to the client that sent the request with the ID `request`. Returns `None`
-    /// if the client can answer no kind of question.
+    /// if the client can answer no questions.
     pub(super) fn new(peer: &Peer<RoleServer>, request: &RequestId) -> Option<Self> {
         let info = peer.peer_info()?;
         let capabilities = declared(&info.capabilities)?;
@@ -221,8 +213,7 @@ impl LiveClient {
         })
     }
 
-    /// Returns the declared client capabilities that allow servers to ask questions; see
-    /// [`ASKABLE`].
+    /// Returns the client capabilities that are listed in [`ASKABLE`].
     pub(crate) fn capabilities(&self) -> &Map<String, Value> {
         &self.state.capabilities
     }
@@ -231,7 +222,7 @@ impl LiveClient {
         Abilities::of(&self.state.capabilities)
     }
 
-    /// Returns a handle that records in `questions` whether questions are sent through it.
+    /// Returns a handle that records in `questions` whether questions were sent through it.
     #[cfg(feature = "cache")]
     pub(crate) fn observed(self, questions: Questions) -> Self {
         Self { questions: Some(questions), ..self }
@@ -253,8 +244,7 @@ impl LiveClient {
     ///
     /// # Errors
     ///
-    /// Returns the error to send to the server: the error with which the client answered, or an
-    /// error that describes why there is no answer.
+    /// Returns the error for the server: the client's error, or the reason why there is no answer.
     pub(crate) async fn relay(&self, request: InputRequest) -> Result<ClientResult, ErrorData> {
         self.note_question();
         if let Some(capability) = self.abilities().lacks(&request) {
@@ -278,21 +268,20 @@ impl LiveClient {
         })
     }
 
-    /// Records in `questions` that a question is asked. Does nothing if `questions` is `None`.
+    /// Records that a question was asked, if questions are recorded.
     fn note_question(&self) {
         if let Some(questions) = &self.questions {
             questions.0.has_asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered, and returns a permit to
+    /// Waits until fewer than [`MAX_QUESTIONS`] questions are unanswered. Returns the permit to
     /// send `question`.
     ///
     /// # Errors
     ///
-    /// Returns an error message if the call has ended, if more than [`MAX_ASKED`] questions were
-    /// asked during the request, or if the total size of the unanswered questions exceeds
-    /// [`MAX_PENDING_BYTES`].
+    /// Returns an error message if the call has ended, if there were more than [`MAX_ASKED`]
+    /// questions during the request, or if the unanswered questions exceed [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
         if self.questions.as_ref().is_some_and(|questions| questions.0.ended.is_cancelled()) {
             return Err("the client is gone".to_owned());
@@ -319,7 +308,7 @@ impl Questions {
         self.0.has_asked.load(Ordering::Relaxed)
     }
 
-    /// Withdraws all unanswered questions of the call, and rejects all later ones.
+    /// Withdraws all unanswered questions of the call, and rejects further ones.
     pub(crate) fn end(&self) {
         self.0.ended.cancel();
     }
@@ -387,13 +376,12 @@ impl fmt::Debug for LiveClient {
     }
 }
 
-/// Converts the error -32021 (missing required client capability) of a server to the same error
-/// with the standard message. Returns `None` for other errors, and for capabilities whose questions
-/// cannot be forwarded to the client.
+/// Returns the error -32021 (missing required client capability) of a server with the standard
+/// message. Returns `None` for other errors, and for capabilities that are not forwarded to the
+/// client.
 ///
-/// The `data` of the returned error contains only standard capabilities, and the message contains
-/// no text of the server. The error can therefore be sent to the client even if other errors of
-/// servers must be hidden.
+/// The returned error contains no text of the server, and only standard capabilities. Clients may
+/// therefore see it even if other errors of servers are hidden.
 pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     if error.code != ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY {
         return None;
@@ -405,8 +393,8 @@ pub(crate) fn missing_capability(error: &ErrorData) -> Option<ErrorData> {
     is_relayed.then(|| ErrorData::missing_required_client_capability(required))
 }
 
-/// Sends a server's request to the client, and waits for the answer. Dropping the future sends a
-/// cancellation to the client.
+/// Sends a server's request to the client, and waits for the answer. Dropping the future cancels
+/// the request.
 async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientResult, ServiceError> {
     let options = PeerRequestOptions::no_options();
     let handle = peer.send_request_with_option(request, options).await?;
@@ -416,8 +404,8 @@ async fn put(peer: Peer<RoleServer>, request: ServerRequest) -> Result<ClientRes
     answer.unwrap_or(Err(ServiceError::TransportClosed))
 }
 
-/// Returns the declared client capabilities that are listed in [`ASKABLE`]. Returns `None` if the
-/// client declares none of these.
+/// Returns the client capabilities that are listed in [`ASKABLE`]. Returns `None` if the client
+/// declares none of them.
 fn declared(capabilities: &ClientCapabilities) -> Option<Map<String, Value>> {
     let ClientCapabilities { elicitation, sampling, roots, .. } = capabilities;
     if elicitation.is_none() && sampling.is_none() && roots.is_none() {

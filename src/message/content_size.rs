@@ -1,19 +1,18 @@
-//! Computes the approximate size in bytes of the content of a message. Computing it is cheap, so it
-//! can be checked for every message.
+//! Computes the approximate size of a message, in bytes. This is cheap enough to do for every
+//! message.
 //!
-//! The size is the total length of all keys, texts and binary data. Every other JSON value, and
-//! every empty text or content block, counts as a few bytes. Escape sequences and punctuation are
-//! ignored, so the length of a text is its size and the text is not scanned. Use
-//! [`json_size`](crate::json_size) for values that are written or stored, because it computes the
-//! exact size of their JSON.
+//! The size is the total length of all keys, texts and binary data. All other JSON values count as
+//! a few bytes, like empty texts and content blocks. Escape sequences and punctuation do not count,
+//! so that texts need not be scanned. For the exact size of the JSON of a value, use
+//! [`json_size`](crate::json_size).
 
 use rmcp::model::{
     Annotations, CallToolResult, ContentBlock, MetaObject, Resource, ResourceContents,
 };
 use serde_json::Value;
 
-/// The size in bytes of a number, a boolean, a null, or a pair of brackets. It is also the minimum
-/// size of a content block or text, so that a size limit also bounds the number of empty blocks.
+/// The size of a number, a boolean, a null or a pair of brackets, in bytes. Also the minimum size
+/// of a content block or text, so that size limits bound the number of empty ones.
 pub(super) const SMALL: usize = 4;
 
 pub(crate) fn of_result(result: &CallToolResult) -> usize {
@@ -21,8 +20,7 @@ pub(crate) fn of_result(result: &CallToolResult) -> usize {
     content + of_meta(result.meta.as_ref()) + result.structured_content.as_ref().map_or(0, of_value)
 }
 
-/// Returns the size of a content block. Includes all fields that a server can set. Returns at least
-/// [`SMALL`].
+/// Returns the size of a content block with all of its fields, at least [`SMALL`].
 fn of_block(block: &ContentBlock) -> usize {
     let (content, meta, annotations) = match block {
         ContentBlock::Text(text) => (text.text.len(), &text.meta, &text.annotations),
@@ -77,8 +75,7 @@ fn of_texts<'t>(texts: impl IntoIterator<Item = &'t Option<String>>) -> usize {
     texts.into_iter().flatten().map(String::len).sum()
 }
 
-/// Returns the length in bytes of a text that is an element of a list. Returns at least [`SMALL`],
-/// so that a size limit also bounds the number of empty texts.
+/// Returns the size of a text in a list, at least [`SMALL`].
 fn of_text(text: &str) -> usize {
     text.len().max(SMALL)
 }

@@ -1,5 +1,5 @@
-//! The context of a request: the data that accompanies the MCP message, such as the request id,
-//! `_meta`, extensions and the connection.
+//! The context of a request: the data that accompanies an MCP message, such as its id, `_meta` and
+//! the connection.
 
 #[cfg(feature = "cache")]
 use std::sync::atomic::Ordering;
@@ -23,14 +23,13 @@ use super::{
     shared::Shared,
 };
 
-/// The `_meta` key with which a client declares its capabilities in each request. Used since
+/// The `_meta` key for the capabilities of the client. Clients send it in each request since
 /// protocol version 2026-07-28.
 pub(crate) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The `_meta` key with which a client declares its protocol version in each request. Used since
+/// The `_meta` key for the client's protocol version. Clients send it in each request since
 /// protocol version 2026-07-28.
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// The `_meta` key for the progress token. A client sends this token to request progress
-/// notifications.
+/// The `_meta` key for the progress token, which requests progress notifications.
 const PROGRESS_TOKEN: &str = "progressToken";
 
 /// The context of an MCP [`Request`](super::Request): everything except the MCP message itself, for
@@ -42,9 +41,8 @@ const PROGRESS_TOKEN: &str = "progressToken";
 #[derive(Clone, Debug)]
 pub struct Context {
     id: RequestId,
-    /// The name of the branch, if a branch of a composite made the request. If a tool made the
-    /// request within another request, the name of the called tool. In both cases, `id` is the id
-    /// of the outer request.
+    /// The name of the step that makes the request, or the name of the called tool if a tool makes
+    /// the request while it answers another one. `id` is then the id of the outer request.
     branch: Option<BranchName>,
     pub(crate) meta: Shared<RequestMetaObject>,
     pub(crate) extensions: Shared<Extensions>,
@@ -52,31 +50,30 @@ pub struct Context {
     pub(crate) peer: Option<Peer<RoleServer>>,
     pub(crate) progress: Option<Progress>,
     pub(crate) logs: Option<Logs>,
-    /// The client that sent the request, if servers can ask it questions in the meantime. Set by
+    /// The client that sent the request, if servers can ask it questions during the request. Set by
     /// [`note_live_client`](Self::note_live_client).
     pub(super) live_client: Option<LiveClient>,
     pub(super) delegation: Delegation,
-    /// The tracing settings of the request. `None` if the default settings apply.
+    /// `None` for the default settings.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// Whether the trace context in `meta` identifies a span that this process has created.
+    /// If `true`, the trace context in `meta` is a span of this process.
     pub(super) is_in_span: bool,
-    /// A flag that is set to `true` if a cache answers the request. `None` if no observer needs
-    /// this information.
+    /// The cache sets this flag to `true` when it answers the request. `None` if no observer needs
+    /// it.
     pub(crate) cached: Option<Arc<AtomicBool>>,
-    /// `true` if a layer waits for the task as which the request may continue. A server that
-    /// supports tasks then receives the declaration that its caller does as well.
+    /// If `true`, a layer polls the task with which a server may answer the request. The server
+    /// then sees that the client supports tasks, even if only the layer does.
     pub(crate) polls_tasks: bool,
 }
 
-/// The `_meta` and the extensions for the branches of a composite's run. They are copied once per
-/// run, and shared by the contexts of all branches.
+/// The `_meta` and the extensions for the steps of a run. They are copied once per run, and shared
+/// by the contexts of all steps.
 pub(crate) struct BranchParts {
     meta: Option<Arc<RequestMetaObject>>,
     extensions: Option<Arc<Extensions>>,
 }
 
-/// A function that computes a key from the context of a request, for example the name of the
-/// caller.
+/// Computes a key from the context of a request, such as the name of the caller.
 pub(crate) type ContextKey = Arc<dyn Fn(&Context) -> Option<String> + Send + Sync>;
 
 // === impl Context ===
@@ -96,14 +93,13 @@ impl Context {
         }
     }
 
-    /// Returns the id of the request. If the request belongs to a branch of a composite, the id
-    /// does not contain the name of this branch.
+    /// Returns the id of the request without the name of its step.
     pub(super) const fn plain_id(&self) -> &RequestId {
         &self.id
     }
 
-    /// Formats the JSON-RPC id of the request. Returns `None` if the text has more than `bytes`
-    /// bytes. If the id is obviously too long, it is not formatted at all.
+    /// Formats the id of the request. Returns `None` if it has more than `bytes` bytes. Obviously
+    /// longer ids are not formatted at all.
     pub(crate) fn id_within(&self, bytes: usize) -> Option<String> {
         let plain = match &self.id {
             RequestId::Number(_) => 0,
@@ -180,18 +176,18 @@ impl Context {
     /// Returns the sender of log messages to the client that made the request. Returns `None` if
     /// the client does not receive log messages.
     ///
-    /// Also returns `None` for the tool calls that a composite makes, because the client could not
-    /// see from which of these calls a log message comes.
+    /// Also returns `None` for the tool calls of a composite, because the client could not
+    /// associate their log messages with a call.
     #[must_use]
     pub const fn logs(&self) -> Option<&Logs> {
         self.logs.as_ref()
     }
 
-    /// Returns the kinds of questions that servers can ask the client during the request.
+    /// Returns the kinds of questions that servers can ask the client during the request. They
+    /// depend on the capabilities of the client.
     ///
-    /// The kinds depend on the declared capabilities. A client with protocol version 2026-07-28, or
-    /// code that creates a request, declares them in the `_meta` of the request. A client with an
-    /// older version has declared them in `initialize`.
+    /// Clients with protocol version 2026-07-28, and code that creates a request, declare them in
+    /// the `_meta` of the request. Older clients declare them in `initialize`.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -201,8 +197,8 @@ impl Context {
         }
     }
 
-    /// Returns a handle to the client if its protocol version is older than 2026-07-28, and if it
-    /// can answer questions. Otherwise, returns `None`.
+    /// Returns a handle to a client that can answer questions. Returns `None` for all other
+    /// clients, and for clients with protocol version 2026-07-28 or newer.
     fn client(&self) -> Option<LiveClient> {
         let peer = self.peer.as_ref()?;
         // Only clients with protocol version 2026-07-28 declare their version in each request.
@@ -210,21 +206,20 @@ impl Context {
         if is_old { LiveClient::new(peer, &self.id) } else { None }
     }
 
-    /// Returns a handle to the client, through which servers can ask it questions during the
-    /// request. Returns `None` if this is not possible.
+    /// Returns a handle with which servers can ask the client questions during the request. Returns
+    /// `None` if this is not possible.
     pub(crate) fn live_client(&self) -> Option<LiveClient> {
         self.live_client.clone().or_else(|| self.client())
     }
 
-    /// Returns the handle to the client that [`note_live_client`](Self::note_live_client) has
-    /// stored. Returns `None` if that method was not called, or if the client cannot answer
-    /// questions.
+    /// Returns the handle that [`note_live_client`](Self::note_live_client) has stored. Returns
+    /// `None` if it was not called, or if the client cannot answer questions.
     pub(crate) const fn known_live_client(&self) -> Option<&LiveClient> {
         self.live_client.as_ref()
     }
 
     /// Stores a handle to the client in the context, if the client can answer questions. Contexts
-    /// of composite branches that are created later receive a copy of the handle.
+    /// of steps that are created later receive a copy.
     pub(crate) fn note_live_client(&mut self) {
         self.live_client = self.live_client();
     }
@@ -237,13 +232,12 @@ impl Context {
         }
     }
 
-    /// Separates the context from its client. Used for a call whose result may be shared with other
-    /// requests. Returns the observer of the questions that are asked during the call, or `None` if
-    /// the client cannot answer questions.
+    /// Separates the context from its client, for a call whose result other requests may share.
+    /// Returns the record of questions during the call, or `None` if the client cannot answer
+    /// questions.
     ///
-    /// After the separation, the context has no connection and no cancellation token, so the call
-    /// can only be canceled by dropping it. The progress reporter and the log sender remain, but
-    /// they send nothing after the client's own request has ended.
+    /// The call has no connection and no cancellation token, and can be canceled only by dropping
+    /// it. Progress and log messages are still sent until the client's own request has ended.
     #[cfg(feature = "cache")]
     pub(crate) fn detach(&mut self) -> Option<Questions> {
         let client = self.live_client();
@@ -255,14 +249,13 @@ impl Context {
         Some(questions)
     }
 
-    /// Returns a copy of the context that is not cancelled together with the client's request.
+    /// Returns a copy of the context without the cancellation token of the client's request.
     pub(crate) fn without_cancellation(&self) -> Self {
         Self { cancellation: None, ..self.clone() }
     }
 
-    /// Returns a copy of the context without its client. Used for calls that continue after the
-    /// client has cancelled its request: they have no connection, report no progress, and cannot
-    /// ask questions.
+    /// Returns a copy of the context without its client, for calls that continue after the client
+    /// has cancelled its request. Such calls report no progress and cannot ask questions.
     pub(crate) fn without_client(&self) -> Self {
         let mut context = Self {
             peer: None,
@@ -278,7 +271,7 @@ impl Context {
         context
     }
 
-    /// Returns `true` if the client declares that it supports the MCP extension for tasks.
+    /// Returns `true` if the client supports the MCP extension for tasks.
     pub(crate) fn supports_tasks(&self) -> bool {
         let declares = |capabilities: &ClientCapabilities| capabilities.supports_tasks();
         match self.meta.get(CLIENT_CAPABILITIES) {
@@ -299,8 +292,8 @@ impl Context {
     }
 
     /// Returns the context for a call that continues as a task after this request has ended. It has
-    /// no connection and no cancellation token, and reports no progress. The questions that the
-    /// client can answer remain in `_meta`, so that composites return them as requests for input.
+    /// no connection and no cancellation token, and reports no progress. `_meta` still contains the
+    /// kinds of questions that the client can answer, so that composites can return questions.
     pub(crate) fn for_task(&mut self) -> Self {
         self.note_live_client();
         let BranchParts { meta, extensions } = self.branch_parts();
@@ -317,19 +310,19 @@ impl Context {
         }
     }
 
-    /// Creates the context for a branch of a composite from the context of the request that called
+    /// Creates the context for a step of a composite from the context of the request that called
     /// the composite.
     ///
-    /// The new context has no connection and no progress token, because otherwise all branches
-    /// would report progress under the same token. It contains only the client capabilities for
-    /// questions that composites forward. `progress` reports the progress of the branch as a part
-    /// of the request's progress.
+    /// The new context has no connection and no progress token, because all steps would report
+    /// progress under the same token. It contains only those client capabilities for questions that
+    /// composites forward. `progress` reports the progress of the step as a part of the request's
+    /// progress.
     pub(crate) fn branch(&self, branch: Arc<str>, progress: Option<Progress>) -> Self {
         self.branch_charged(&self.branch_parts(), branch.into(), progress, None)
     }
 
-    /// Copies the `_meta` and the extensions that the contexts of all [branches](Self::branch) of a
-    /// run share.
+    /// Copies the `_meta` and the extensions for the contexts of all [steps](Self::branch) of a
+    /// run.
     pub(crate) fn branch_parts(&self) -> BranchParts {
         // This is usually cheap: most clients send only a progress token, and an empty map
         // allocates nothing.
@@ -356,8 +349,8 @@ impl Context {
         BranchParts { meta, extensions }
     }
 
-    /// Creates the context for a [branch](Self::branch) of a composite. The costs of the branch are
-    /// charged to `account` or, if it is `None`, to the account of this context.
+    /// Creates the context for a [step](Self::branch) of a composite. Its costs are charged to
+    /// `account` or, if it is `None`, to the account of this context.
     pub(crate) fn branch_charged(
         &self,
         parts: &BranchParts,
@@ -383,21 +376,20 @@ impl Context {
         }
     }
 
-    /// Returns the account to which the request's costs are charged. Returns `None` if the request
-    /// belongs to no run.
+    /// Returns the account to which the costs of the request are charged. Returns `None` if the
+    /// request belongs to no run.
     pub(crate) const fn account(&self) -> Option<&Arc<Account>> {
         self.delegation.account.as_ref()
     }
 
-    /// Sets the account to which the costs of this request, and of requests nested in it, are
-    /// charged.
+    /// Sets the account to which the costs of this request and its nested requests are charged.
     #[cfg(test)]
     pub(crate) fn set_account(&mut self, account: Arc<Account>) {
         self.delegation.account = Some(account);
     }
 }
 
-/// Returns a copy of the members of `object` whose keys are in `keys`.
+/// Returns a copy of the members of `object` with the keys in `keys`.
 pub(crate) fn members<'k>(
     object: &Map<String, Value>,
     keys: impl IntoIterator<Item = &'k str>,

@@ -1,5 +1,5 @@
-//! The distributed trace to which a request belongs. Spans of this process and requests to servers
-//! continue this trace.
+//! The distributed trace of a request, which spans of this process and requests to servers
+//! continue.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Context, Propagate, TraceContext, trace::is_baggage};
 
 impl Context {
     /// Returns the trace context that the client sent in the `_meta` of the request ([SEP-414]).
-    /// Returns `None` if there is no trace context, or if it is malformed.
+    /// Returns `None` if there is none, or if it is malformed.
     ///
     /// [SEP-414]: https://modelcontextprotocol.io/seps/414-request-meta
     #[must_use]
@@ -19,8 +19,8 @@ impl Context {
         if self.meta.is_empty() { None } else { TraceContext::read(&self.meta) }
     }
 
-    /// Replaces the trace context in `_meta` with `trace`, or removes it if `trace` is `None`. Also
-    /// removes a malformed `baggage` from `_meta`.
+    /// Replaces the trace context in `_meta`, or removes it if `trace` is `None`. Also removes a
+    /// malformed `baggage`.
     pub(super) fn set_trace(&mut self, trace: Option<&TraceContext>) {
         // `_meta` is accessed mutably only if an entry changes, because mutable access would copy
         // the shared map.
@@ -40,8 +40,8 @@ impl Context {
         }
     }
 
-    /// Makes `span` a child of the trace context with which the request arrived. Then replaces the
-    /// trace context in `_meta` with that of `span`, for requests to servers.
+    /// Makes `span` a child of the client's trace context. Then replaces the trace context in
+    /// `_meta` with that of `span`, for requests to servers.
     #[inline]
     pub(crate) fn continue_trace(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -60,8 +60,8 @@ impl Context {
         self.pass_on(incoming.as_ref(), span);
     }
 
-    /// Makes `span`, the span of a composite run, a child of the trace context with which the
-    /// request arrived. Does nothing if another span of this process already contains the request.
+    /// Makes `span`, the span of a run, a child of the client's trace context. Does nothing if
+    /// another span of this process already contains the request.
     pub(crate) fn continue_trace_in_run(&self, span: &Span) {
         if !self.is_in_span
             && let Some(propagate) = self.propagate()
@@ -71,8 +71,8 @@ impl Context {
         }
     }
 
-    /// Replaces the trace context in `_meta` with that of `span`. Requests to servers with this
-    /// context then become children of `span`.
+    /// Replaces the trace context in `_meta` with that of `span`. Requests to servers then become
+    /// children of `span`.
     #[inline(always)]
     pub(crate) fn call_within(&mut self, span: &Span) {
         if self.is_untraced(span) {
@@ -86,8 +86,8 @@ impl Context {
         self.pass_on(self.trace().as_ref(), span);
     }
 
-    /// Returns `true` if there is nothing to trace: the request has no `_meta`, propagation is not
-    /// configured, and `span` is disabled. This is the case for most requests.
+    /// Returns `true` if there is nothing to trace, as for most requests: no `_meta`, no
+    /// propagation, and a disabled span.
     #[inline(always)]
     fn is_untraced(&self, span: &Span) -> bool {
         self.meta.is_empty() && self.propagate().is_none() && span.is_none()
@@ -102,19 +102,18 @@ impl Context {
         self.is_in_span |= !span.is_none();
     }
 
-    /// Returns `true` if spans should contain the arguments and the results of tool calls.
+    /// Returns `true` if spans contain the arguments and results of tool calls.
     pub(crate) fn is_traced_with_contents(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.contents)
     }
 
-    /// Returns `true` if metrics should be recorded for this request and for the requests nested in
-    /// it.
+    /// Returns `true` if metrics are recorded for this request and its nested requests.
     pub(crate) fn is_measured(&self) -> bool {
         self.tracing.as_ref().is_some_and(|tracing| tracing.metrics)
     }
 
-    /// Returns the name of the view through which the client sent the request. Returns `None` if
-    /// the client used no view.
+    /// Returns the view that the client used, such as `/team-a`: a path of the server with
+    /// composites and layers of its own. Returns `None` if the client used no view.
     pub(crate) fn view(&self) -> Option<&Arc<str>> {
         self.tracing.as_ref()?.view.as_ref()
     }

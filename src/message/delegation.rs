@@ -1,5 +1,5 @@
-//! Tracks nested requests: requests that a tool makes while it answers another request. Their depth
-//! and number are limited, because tools could otherwise call each other endlessly.
+//! Limits nested requests, which tools make while they answer other requests. Without limits, tools
+//! could call each other endlessly.
 
 use std::sync::{
     Arc, OnceLock,
@@ -8,35 +8,31 @@ use std::sync::{
 
 use super::Account;
 
-/// The maximum depth of nested requests. A client's request has depth zero, and a request that a
-/// tool makes while it answers a client's request has depth one.
+/// The maximum depth of nested requests. A client's request has the depth zero. A tool that answers
+/// it makes requests with the depth one.
 pub(super) const MAX_CALL_DEPTH: usize = 8;
-/// The maximum number of nested calls that all tools together make during one request of a client.
+/// The maximum number of nested calls of all tools during one request of a client.
 ///
-/// This limit is necessary in addition to the depth limit, because each tool can call several
-/// others.
+/// Limiting only the depth is not enough, because each tool can call several others.
 pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
-/// The position of a request in a chain of nested requests: its depth, the account of its run, and
-/// the state that it shares with the requests nested in it.
+/// The position of a request in a chain of nested requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delegation {
     pub(super) depth: usize,
     /// The account to which the costs of the request are charged. `None` if the request belongs to
     /// no run.
     pub(super) account: Option<Arc<Account>>,
-    /// The state that this request shares with requests nested in it. `None` if no request can be
-    /// nested in it. Also `None` if the request belongs to a composite run, because the run's
-    /// account then contains this state.
+    /// The state that this request shares with its nested requests. `None` if there are no nested
+    /// requests, or if the request belongs to a run, whose account then contains this state.
     pub(super) shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The number of nested calls that were made during the request so far.
+    /// The number of nested calls so far.
     calls: AtomicUsize,
-    /// The account of nested calls if the request does not belong to a composite run. Created when
-    /// it is first needed.
+    /// The account for nested calls of a request that belongs to no run. Created on first use.
     account: OnceLock<Arc<Account>>,
 }
 
@@ -49,8 +45,8 @@ tokio::task_local! {
 // === impl Delegation ===
 
 impl Delegation {
-    /// Returns a copy that charges its costs to `account`. If `account` is `None`, the copy keeps
-    /// the account of this request.
+    /// Returns a copy that charges its costs to `account` or, if it is `None`, to the account of
+    /// this request.
     pub(super) fn charged(&self, account: Option<&Arc<Account>>) -> Self {
         Self {
             depth: self.depth,
@@ -59,28 +55,26 @@ impl Delegation {
         }
     }
 
-    /// Runs `answer`, the future that answers this request. Requests that the task makes in the
-    /// meantime are nested in this request.
+    /// Runs `answer`, the future that answers this request. Requests that it makes are nested in
+    /// this request.
     pub(crate) fn answer<F: Future>(self, answer: F) -> impl Future<Output = F::Output> {
         ANSWERED.scope(self, answer)
     }
 
-    /// Returns `true` if this request is nested in another request. Also returns `true` if the
-    /// current task is answering a request, because a request that the task sends is nested in that
-    /// request.
+    /// Returns `true` if this request is nested in another one, or if the current task is answering
+    /// a request.
     #[cfg(feature = "cache")]
     pub(super) fn is_nested(&self) -> bool {
         self.depth > 0 || ANSWERED.try_with(|_| ()).is_ok()
     }
 
-    /// Nests this request in the request that the current task is answering. Does nothing if the
-    /// current task is not answering a request.
+    /// Nests this request in the request that the current task is answering, if there is one.
     pub(super) fn follow_task(&mut self) {
         let _ = ANSWERED.try_with(|outer| self.follow(outer));
     }
 
-    /// Returns a copy from which nested requests are created. All of them share one call counter
-    /// and one account.
+    /// Returns a copy for creating nested requests, which all share one call counter and one
+    /// account.
     pub(super) fn share(&mut self) -> Self {
         if self.account.is_none() {
             self.shared.get_or_insert_default();
@@ -88,8 +82,7 @@ impl Delegation {
         self.clone()
     }
 
-    /// Nests this request in `outer`. Does nothing if this request already has a greater depth than
-    /// `outer`.
+    /// Nests this request in `outer`, unless this request is already nested deeper.
     fn follow(&mut self, outer: &Self) {
         if self.depth <= outer.depth {
             *self = outer.within();
@@ -100,7 +93,7 @@ impl Delegation {
         Self { depth: self.depth + 1, ..self.clone() }
     }
 
-    /// Assigns an account to this request if it has none yet. Requests that are nested in the same
+    /// Assigns an account to this request if it has none. Requests that are nested in the same
     /// outer request share one account.
     pub(super) fn begin_run(&mut self) {
         let Self { account, shared, .. } = self;
@@ -110,8 +103,8 @@ impl Delegation {
         });
     }
 
-    /// Counts a nested call. If a limit is exceeded, returns the limit and a noun for the counted
-    /// calls, such as `nested calls`, for the error message.
+    /// Counts a nested call. Returns an error if a limit is exceeded: the limit and the name of the
+    /// counted calls, such as `nested calls`.
     pub(super) fn count(&self) -> Result<(), (usize, &'static str)> {
         if self.depth > MAX_CALL_DEPTH {
             return Err((MAX_CALL_DEPTH, "nested calls"));

@@ -1,4 +1,4 @@
-//! Access to the listed items in a reply: tools, prompts, resources and resource templates.
+//! Access to the items of a list in a reply: tools, prompts, resources and resource templates.
 
 use rmcp::model::{
     ErrorData, Prompt, Resource, ResourceTemplate, ServerResult, Skill, SkillResources, Tool,
@@ -6,7 +6,7 @@ use rmcp::model::{
 
 use super::{ItemKind, Reply};
 
-/// A mutable reference to a listed item: a tool, prompt, resource or resource template.
+/// A mutable reference to an item of a list: a tool, prompt, resource or resource template.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ItemMut<'r> {
@@ -49,9 +49,9 @@ impl ItemMut<'_> {
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `keep` for each item if the reply is a list, and removes the item if `keep` returns
-    /// `false`. `keep` can also modify the item. Does nothing if the reply is not a list. A reply
-    /// to `resources/directory/read` counts as a list of resources.
+    /// Calls `keep` for each item of a list, and removes the item if `keep` returns `false`. `keep`
+    /// can also modify the item. Does nothing if the reply is not a list. The reply to
+    /// `resources/directory/read` is a list of resources.
     pub fn retain_items(&mut self, mut keep: impl FnMut(ItemMut<'_>) -> bool) {
         match self.result_mut() {
             Some(ServerResult::ListToolsResult(list)) => {
@@ -71,7 +71,7 @@ impl Reply {
         }
     }
 
-    /// Removes each listed skill and each file of a skill for which `keep` returns `false`. `keep`
+    /// Removes the listed skills and files of skills for which `keep` returns `false`. `keep`
     /// receives the URI of the skill or file. Does nothing if the reply contains no skills.
     pub(crate) fn retain_skills(&mut self, keep: impl Fn(&str) -> bool) {
         let retain_files = |skill: &mut Skill| {
@@ -89,19 +89,18 @@ impl Reply {
         }
     }
 
-    /// Returns the kind of items that the reply lists, such as tools. Returns `None` if the reply
-    /// is not a list.
+    /// Returns the kind of items in the list, such as tools. Returns `None` if the reply is not a
+    /// list.
     #[must_use]
     pub fn lists(&self) -> Option<ItemKind> {
         self.page().map(|(kind, _)| kind)
     }
 
-    /// Checks that the result in the reply is a list of items of this kind. If it is another
-    /// result, replaces it with an error and returns `true`. Returns `false` if it is such a list,
-    /// or if the reply contains no result.
+    /// Replaces a result that is not a list of this kind with an error, and returns `true`. Returns
+    /// `false` if the reply is such a list, or if it is not a result.
     ///
-    /// The check keeps hidden names from clients. Some clients read a list even from a result of
-    /// the wrong type, from which the layers have not removed the hidden names.
+    /// Layers remove hidden names only from lists. Some clients read a list even from a result of
+    /// the wrong type, and would see the hidden names.
     pub(crate) fn refuse_other_than_list(&mut self, kind: ItemKind) -> bool {
         let is_other = self.result().is_some() && self.lists() != Some(kind);
         if is_other {
@@ -111,15 +110,15 @@ impl Reply {
         is_other
     }
 
-    /// Returns the kind of the listed items, such as tools, if the reply is the last page of a
-    /// list. Returns `None` for other pages and for replies that are not lists.
+    /// Returns the kind of items in the list, such as tools, if the reply is the last page of the
+    /// list. Returns `None` for all other replies.
     #[must_use]
     pub fn ends_list(&self) -> Option<ItemKind> {
         self.page().and_then(|(kind, next)| next.is_none().then_some(kind))
     }
 
-    /// Returns the kind of the items in a page of a list, and the cursor of the next page. The
-    /// cursor is `None` on the last page. Returns `None` if the reply is not a page of a list.
+    /// Returns the kind of items in a page of a list, and the cursor of the next page. The cursor
+    /// is `None` on the last page. Returns `None` if the reply is not a list.
     pub(crate) fn page(&self) -> Option<(ItemKind, Option<&str>)> {
         let (kind, next) = match self.result()? {
             ServerResult::ListToolsResult(list) => (ItemKind::Tool, &list.next_cursor),

@@ -1,16 +1,15 @@
-//! Tracks the spent and reserved amounts of a budget, or of the maximum cost of a run.
+//! Adds up the spent and reserved amounts of a budget or of the maximum cost of a run.
 
-/// The state of a limit: the amount that is spent, and the amount that is reserved for calls in
-/// progress.
+/// The spent amount of a limit, and the amount that is reserved for running calls.
 ///
-/// A composite run has one tally for its cost, and one for each budget per run. A budget store has
-/// one tally for each caller of a budget.
+/// A run has one tally for its cost, and one for each budget per run. The store of a budget has one
+/// tally for each caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// The spent amount. Additions saturate at `u64::MAX`.
     spent: u64,
-    /// The total of all reserved amounts. A `u128` cannot overflow, so that each amount can be
-    /// subtracted exactly when its call ends.
+    /// The total reserved amount. It cannot overflow, so that each amount can be subtracted exactly
+    /// when its call ends.
     held: u128,
 }
 
@@ -26,11 +25,11 @@ impl Tally {
         self.spent
     }
 
-    /// Returns by how much the rest of `limit` is too small to reserve `amount`. Returns zero if
-    /// the reservation is possible.
+    /// Returns how much is missing to reserve `amount` within `limit`. Returns zero if the
+    /// reservation is possible.
     ///
-    /// An `amount` of zero stands for a call whose amount is not known yet. Such a reservation is
-    /// possible if at least one unit is left.
+    /// Pass zero for a call with an unknown amount. The reservation is then possible if at least
+    /// one unit is left.
     pub(crate) fn missing(self, amount: u64, limit: u64) -> u128 {
         (self.used() + u128::from(amount.max(1))).saturating_sub(limit.into())
     }
@@ -50,8 +49,8 @@ impl Tally {
         self.held += u128::from(amount);
     }
 
-    /// Ends a call: releases its reserved amount `held`, and adds the amount `actual` that it has
-    /// used to the spent amount.
+    /// Ends a call: releases its reserved amount `held`, and adds `actual`, the amount that the
+    /// call has used, to the spent amount.
     pub(crate) fn close(&mut self, held: u64, actual: u64) {
         self.held -= u128::from(held);
         self.spent = self.spent.saturating_add(actual);

@@ -1,4 +1,4 @@
-//! Log messages that a client receives while the server answers its request.
+//! Log messages for a client while its request is running.
 
 #![expect(deprecated, reason = "clients and servers before 2026-07-28 set log levels")]
 
@@ -20,15 +20,14 @@ use tokio::time::Instant;
 
 use crate::json_size::json_bytes;
 
-/// The maximum number of log messages in the queue of one request. Messages wait in the queue if
-/// the client reads slowly.
+/// The maximum number of queued log messages per request. The queue grows if the client reads
+/// slowly.
 const MAX_WAITING: usize = 64;
-/// The maximum total size of the log messages in the queue of one request, in bytes of JSON.
+/// The maximum total size of the queued log messages per request, in bytes of JSON.
 const MAX_LOG_BYTES: usize = 1 << 20;
-/// The maximum number of log messages that are queued per second for one request. Further messages
-/// are dropped.
+/// The maximum number of log messages per request and second. Further messages are dropped.
 const MAX_PER_SECOND: u32 = 100;
-/// The logger name of the message that reports how many messages were dropped.
+/// The logger name of the message about dropped messages.
 const LOGGER: &str = env!("CARGO_PKG_NAME");
 
 /// Sends log messages about one request to the client that made the request.
@@ -37,21 +36,20 @@ const LOGGER: &str = env!("CARGO_PKG_NAME");
 /// messages. A client with protocol version 2025-11-25 or older always receives them. A client with
 /// a newer version receives them if it sets a level in the `_meta` of the request.
 ///
-/// Log messages below the client's minimum level, which defaults to `info`, are ignored. Sending
-/// never waits for a slow client: messages that exceed a limit are dropped. Before the client
-/// receives the answer to its request, a final message reports how many messages were dropped.
+/// Log messages below the client's minimum level, by default `info`, are ignored. Sending never
+/// waits for a slow client: messages that exceed a limit are dropped. A final message, before the
+/// reply to the request, reports how many were dropped.
 #[derive(Clone)]
 pub struct Logs {
     client: Arc<LogLevel>,
     queue: Arc<Queue>,
 }
 
-/// The minimum level of log messages that the client has requested. Zero if the client has
-/// requested no level, and otherwise the level plus one.
+/// The minimum level that the client has requested, plus one. Zero if it has requested no level.
 #[derive(Debug, Default)]
 pub(crate) struct LogLevel(AtomicU8);
 
-/// The queue of log messages about one request. A `Pump` sends them to the client.
+/// The queued log messages of one request. A `Pump` sends them to the client.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -63,8 +61,8 @@ struct Waiting {
     messages: VecDeque<(usize, LoggingMessageNotificationParam)>,
     bytes: usize,
     dropped: u64,
-    /// The start of the current one-second interval, and the number of messages that were queued in
-    /// it. `None` before the first message.
+    /// The start of the current second, and the number of messages in it. `None` before the first
+    /// message.
     second: Option<(Instant, u32)>,
 }
 
@@ -81,7 +79,7 @@ impl Logs {
         level as u8 >= self.level() as u8
     }
 
-    /// Returns the minimum level of the messages that are sent to the client. Defaults to `info`.
+    /// Returns the minimum level of messages for the client, by default `info`.
     pub(crate) fn level(&self) -> LoggingLevel {
         self.client.get().unwrap_or(LoggingLevel::Info)
     }
@@ -96,27 +94,25 @@ impl Logs {
         }
     }
 
-    /// Returns the minimum level that the client has requested. All requests of the client share
-    /// it.
+    /// Returns the minimum level of the client, which all of its requests share.
     #[cfg(feature = "remote")]
     pub(crate) const fn client(&self) -> &Arc<LogLevel> {
         &self.client
     }
 
-    /// Returns the level of the message that reports dropped messages: `warning`, or the client's
-    /// minimum level if it is higher.
+    /// Returns the level of the message about dropped messages: `warning`, or the client's minimum
+    /// level if it is higher.
     fn report_level(&self) -> LoggingLevel {
         if self.wants(LoggingLevel::Warning) { LoggingLevel::Warning } else { self.level() }
     }
 
-    /// Registers the current task to be woken when a message is queued.
+    /// Registers the current task to be woken by the next message.
     pub(super) fn register(&self, cx: &Context<'_>) {
         self.queue.pump.register(cx.waker());
     }
 
-    /// Removes and returns the next message in the queue. Returns `None` if the queue is empty. If
-    /// `is_answered` is `true` and messages were dropped, returns a final message that reports
-    /// their number instead of `None`.
+    /// Removes and returns the next message. If the queue is empty and `is_answered` is `true`,
+    /// returns a final message with the number of dropped messages, if any.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
         self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
     }
@@ -175,9 +171,8 @@ impl Waiting {
         self.messages.push_back((bytes, message));
     }
 
-    /// Removes and returns the next message in the queue. Returns `None` if the queue is empty. If
-    /// `report` is a level and messages were dropped, returns a message of this level that reports
-    /// their number instead of `None`.
+    /// Removes and returns the next message. If the queue is empty and `report` is a level, returns
+    /// a message of this level with the number of dropped messages, if any.
     fn next(&mut self, report: Option<LoggingLevel>) -> Option<LoggingMessageNotificationParam> {
         if let Some((bytes, message)) = self.messages.pop_front() {
             self.bytes -= bytes;

@@ -1,5 +1,5 @@
-//! Checks requests against limits on their size and nesting depth. A request is measured without
-//! copying it, and only until it exceeds a limit.
+//! Checks requests against limits on their size and nesting depth. A request is neither copied nor
+//! measured beyond the limits.
 
 use std::iter;
 
@@ -11,43 +11,40 @@ use serde_json::Value;
 
 use super::{Refusal, Request, Subject, content_size::SMALL};
 
-/// The maximum nesting depth that `serde_json` can parse. Requests that arrive over a connection
-/// are therefore never nested deeper.
+/// The maximum nesting depth that `serde_json` can parse, and therefore of all requests that arrive
+/// over a connection.
 pub(crate) const MAX_JSON_DEPTH: usize = 128;
 /// The number of bytes of each name, URI or cursor that do not count toward the size limit.
 const FREE_NAME: usize = 1024;
-/// The number of bytes of `_meta` that do not count toward the size limit. The same number applies
-/// to other data about the client, such as the parameters of `initialize`.
+/// The number of bytes of `_meta` that do not count toward the size limit. Also applies to other
+/// data about the client, such as the parameters of `initialize`.
 const FREE_META: usize = 16 * 1024;
-/// The nesting depth that `_meta` and the parameters of `initialize` may have even if the limit is
-/// lower. Otherwise, a low limit would prevent clients from declaring their capabilities.
+/// The nesting depth that is always allowed for `_meta` and the parameters of `initialize`. With a
+/// lower limit, clients could not declare their capabilities.
 const META_LEVELS: usize = 16;
 
-/// The limit that a request exceeds: its size in bytes or its nesting depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Bytes,
     Levels,
 }
 
-/// The limits on the size and the nesting depth of a request. `None` means that there is no limit.
+/// The limits on the size and the nesting depth of a request. `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     bytes: Option<usize>,
     levels: Option<usize>,
 }
 
-/// The state of a measurement: the number of bytes that the rest of the request may have, and the
-/// maximum nesting depth.
+/// The rest of the limits while a request is measured.
 struct Budget {
     bytes: usize,
-    /// The maximum nesting depth of arrays and objects in the request.
     levels: usize,
 }
 
 type Within = Result<(), Excess>;
 
-/// Returns `true` if the nesting depth of the arrays and objects in a JSON value exceeds `levels`.
+/// Returns `true` if arrays and objects in a JSON value are nested deeper than `levels`.
 pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
     Budget { bytes: usize::MAX, levels }.value(value, levels).is_err()
 }
@@ -66,17 +63,16 @@ impl Bounds {
         Self { bytes: Some(bytes), ..self }
     }
 
-    /// Sets the maximum nesting depth of a request. If `levels` exceeds [`MAX_JSON_DEPTH`], the
-    /// maximum is [`MAX_JSON_DEPTH`].
+    /// Sets the maximum nesting depth of a request, at most [`MAX_JSON_DEPTH`].
     pub(crate) const fn max_depth(self, levels: usize) -> Self {
         Self { levels: Some(if levels < MAX_JSON_DEPTH { levels } else { MAX_JSON_DEPTH }), ..self }
     }
 
-    /// Checks that a request does not exceed the limits on its size and its nesting depth.
+    /// Checks that a request is within the limits.
     ///
     /// # Errors
     ///
-    /// If a limit is exceeded, returns a refusal that names the setting of this limit.
+    /// If a limit is exceeded, returns a refusal with the name of its setting.
     #[inline]
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         if self.bytes.is_none() && self.levels.is_none() {
@@ -117,11 +113,10 @@ impl Budget {
         self.params(request.message())
     }
 
-    /// Measures the parameters of a request, except for `_meta` and the name or URI of the
-    /// requested item, which the caller measures.
+    /// Measures the parameters of a request, without the name or URI of the requested item, which
+    /// the caller measures.
     ///
-    /// The parameters of `message` contain no `_meta`, because rmcp has moved it into the context
-    /// of the request.
+    /// The parameters contain no `_meta`, because rmcp has moved it to the context of the request.
     fn params(&mut self, message: &ClientRequest) -> Within {
         use ClientRequest as Message;
 
@@ -176,14 +171,14 @@ impl Budget {
         }
     }
 
-    /// Measures the arguments of a tool call. Their outermost brackets do not count, so empty
+    /// Measures the arguments of a tool call. The outermost brackets do not count, so that empty
     /// arguments have the size zero.
     fn arguments(&mut self, arguments: Option<&JsonObject>) -> Within {
         arguments.map_or(Ok(()), |arguments| self.members(arguments, self.levels))
     }
 
-    /// Measures the parameters that a client adds when it repeats a request after a question:
-    /// `responses` contains its answers, and `state` is the request state that the server sent.
+    /// Measures the parameters of a request that a client repeats after a question: its answers in
+    /// `responses`, and the server's request state in `state`.
     fn round(&mut self, responses: Option<&InputResponses>, state: Option<&str>) -> Within {
         if let Some(state) = state {
             self.text(state)?;
@@ -205,8 +200,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures the parameters of `initialize`, such as the name, the version and the capabilities
-    /// of the client.
+    /// Measures the parameters of `initialize`, such as the capabilities of the client.
     fn client(&mut self, initialize: &InitializeRequestParams) -> Within {
         let client = &initialize.client_info;
         let texts = [&client.title, &client.description, &client.website_url];
@@ -231,14 +225,12 @@ impl Budget {
         Ok(())
     }
 
-    /// Measures a name, URI or cursor. Its first [`FREE_NAME`] bytes do not count toward the size
-    /// limit.
+    /// Measures a name, URI or cursor. The first [`FREE_NAME`] bytes do not count.
     fn name(&mut self, name: &str) -> Within {
         self.take(name.len().saturating_sub(FREE_NAME))
     }
 
-    /// Measures a part of the request with `measure`. The first `free` bytes of this part do not
-    /// count toward the size limit.
+    /// Measures a part of the request with `measure`. The first `free` bytes do not count.
     fn beyond(&mut self, free: usize, measure: impl FnOnce(&mut Self) -> Within) -> Within {
         let bytes = self.bytes.saturating_add(free);
         let mut generous = Self { bytes, levels: self.levels.max(META_LEVELS) };

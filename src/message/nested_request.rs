@@ -1,4 +1,4 @@
-//! Nested requests: requests that a tool makes while it answers another request.
+//! Nested requests, which tools make while they answer other requests.
 
 use std::{borrow::Cow, mem, sync::Arc};
 
@@ -11,21 +11,21 @@ use super::{
 // === impl Request ===
 
 impl Request {
-    /// Nests this request in another request, whose context is `outer`. Use this method in a tool
-    /// that calls other tools while it answers a request, for example in an agent. The called tools
-    /// can be behind the same layers as the calling tool, or in another server.
+    /// Nests this request in the request with the context `outer`. Use it in a tool that calls
+    /// other tools while it answers a request, such as an agent. The called tools can be behind the
+    /// same layers or in another server.
     ///
-    /// A nested request inherits the `_meta`, extensions, cancellation token and progress reporter
-    /// of the outer request. Values that are already set in the context of the nested request are
-    /// kept. If the outer request belongs to a run of a composite, the costs of the nested request
-    /// are charged to the run.
+    /// The nested request inherits the `_meta`, extensions, cancellation token and progress
+    /// reporter of the outer request. Values that are already set in its own context are kept. If
+    /// the outer request belongs to a run of a composite, the costs of the nested request are
+    /// charged to this run.
     ///
     /// The nested request can ask the client questions only if the outer request can. Otherwise,
-    /// the client capabilities for questions are removed from the nested request.
+    /// the client capabilities for questions are removed from it.
     ///
-    /// Two limits on nested requests stop tools that call each other endlessly. A call is rejected
-    /// if it is nested in more than eight others. Once tools have made 10 000 calls for one
-    /// request, all further calls are rejected.
+    /// Tools that call each other endlessly are stopped by two limits. A call is rejected if it is
+    /// nested in more than eight others, or if tools have already made 10 000 calls during one
+    /// request.
     ///
     /// # Examples
     ///
@@ -56,14 +56,13 @@ impl Request {
         self
     }
 
-    /// Counts a tool call, and checks the limits on nested calls. First nests the call in the
-    /// request that the current task is answering, even if the caller did not use
-    /// [`within`](Self::within).
+    /// Counts a tool call, and checks the limits on nested calls. A call is nested in the request
+    /// that the current task is answering, even without [`within`](Self::within).
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal::Endless`] if the nesting depth of the call or the number of nested calls
-    /// exceeds its limit.
+    /// Returns [`Refusal::Endless`] if the call is nested too deeply, or if there are too many
+    /// nested calls.
     pub(crate) fn enter(&mut self) -> Result<(), Refusal> {
         let delegation = &mut self.context_mut().delegation;
         delegation.follow_task();
@@ -79,28 +78,27 @@ impl Request {
 // === impl Context ===
 
 impl Context {
-    /// Returns the nesting depth of this request: the number of requests in which it is
-    /// [nested](Request::within). Returns zero for a client's request, and for the requests that a
-    /// composite (a tool that calls other tools) makes while it answers a client.
+    /// Returns the number of requests in which this request is [nested](Request::within). Returns
+    /// zero for a client's request, and for the requests of a composite that a client called.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.delegation.depth
     }
 
-    /// Returns `true` if a tool makes this request while it answers another request.
+    /// Returns `true` if a tool makes this request while it answers another one.
     #[cfg(feature = "cache")]
     pub(crate) fn is_nested(&self) -> bool {
         self.delegation.is_nested()
     }
 
-    /// Returns the [`Delegation`] from which the delegations of nested requests are created. All
-    /// nested requests share one call counter, and their costs are charged to one account.
+    /// Returns the [`Delegation`] for creating nested requests, which all share one call counter
+    /// and one account.
     pub(crate) fn delegation(&mut self) -> Delegation {
         self.delegation.share()
     }
 
-    /// Assigns an account to this request if it has none. The costs of this request, and of
-    /// requests nested in it, are then charged to this account.
+    /// Assigns an account to this request if it has none. The costs of this request and of its
+    /// nested requests are charged to this account.
     pub(crate) fn begin_run(&mut self) {
         let delegation = &mut self.delegation;
         if delegation.account.is_none() {
@@ -109,8 +107,8 @@ impl Context {
         }
     }
 
-    /// Creates the context of a request that a tool makes while it answers the request of this
-    /// context. `name` is the name of the new branch.
+    /// Creates the context of a request that a tool makes while it answers this one. `name`
+    /// identifies the new request.
     fn delegated(&self, name: Arc<str>) -> Self {
         let mut inner = self.branch(name, self.progress.clone());
         inner.delegation = self.delegation.within();

@@ -1,4 +1,4 @@
-//! Progress notifications that a client receives while the server answers its request.
+//! Progress notifications for a client while its request is running.
 
 mod client;
 mod label;
@@ -30,21 +30,21 @@ use self::{
 };
 use super::Logs;
 
-/// The maximum fraction that is reported for a running part, even if its server reports a larger
-/// one. The progress can therefore still increase when the part ends.
+/// The maximum progress of a running part, even if its server reports more, so that the progress
+/// still increases when the part ends.
 const MOST: f64 = 0.99;
-/// The maximum number of running parts that a progress message names.
+/// The maximum number of running parts in the message of a notification.
 const MAX_NAMED_PARTS: usize = 3;
 
 /// Reports the progress of one request to the client that made it.
 ///
 /// The [`Context`](super::Context) of a request contains a `Progress` reporter if the client sent a
-/// progress token. rmcp handlers send their progress notifications directly to the client. All
-/// other services use the reporter, also to forward the notifications of a remote server.
+/// progress token. rmcp handlers send progress notifications directly to the client. All other
+/// services use the reporter, also to forward notifications of remote servers.
 ///
-/// The client receives a single sequence of progress notifications with [increasing][increase]
-/// values, and none after the answer. Reporting never waits for a slow client: a new notification
-/// replaces one that was not sent yet.
+/// The client receives progress notifications with [increasing][increase] values, and none after
+/// the reply. Reporting never waits for a slow client: a new notification replaces one that has not
+/// been sent yet.
 ///
 /// [increase]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 #[derive(Clone)]
@@ -53,19 +53,19 @@ pub struct Progress(Stream);
 #[derive(Clone)]
 enum Stream {
     Client(Arc<Client>),
-    /// The reporter belongs to a part of another request, and updates the progress of that request.
+    /// The reporter of one part of a request, which updates the progress of the whole request.
     Part {
         whole: Arc<Parts>,
         part: usize,
     },
 }
 
-/// The parts into which a request is split, for example the steps of a workflow. Each completed
-/// part increases the progress of the request by one.
+/// The parts of a request, such as the steps of a composite. Each completed part increases the
+/// progress of the request by one.
 pub(crate) struct Parts {
     whole: Progress,
     labels: Arc<Labels>,
-    /// The completed fraction of each part, from 0 to 1.
+    /// The progress of each part, from 0 to 1.
     done: Mutex<Box<[f64]>>,
 }
 
@@ -75,16 +75,16 @@ pub(crate) struct Pump {
     logs: Option<Logs>,
     peer: Peer<RoleServer>,
     sending: Option<BoxFuture<'static, ()>>,
-    /// Expires when the next progress notification may be sent. `None` if no notification had to
-    /// wait yet.
+    /// Fires when the next progress notification may be sent. `None` if no notification has been
+    /// delayed yet.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// Creates the progress reporter of a request. `token` is the progress token in the client's
-    /// request. A [`Pump`] must send the notifications.
+    /// Creates the progress reporter of a request with the progress token `token`. A [`Pump`] must
+    /// send its notifications.
     pub(crate) fn new(token: ProgressToken) -> Self {
         Self(Stream::Client(Arc::new(Client::new(token))))
     }
@@ -92,9 +92,8 @@ impl Progress {
     /// Reports the current progress of the request and, if known, the total. Both can have any
     /// unit, for example bytes or percent.
     ///
-    /// A value of `progress` that is not finite, or not larger than the previous one, is ignored.
-    /// The method never blocks: it only stores the notification, which is then sent in the
-    /// background.
+    /// Ignores values of `progress` that are not finite or not larger than the previous one. Does
+    /// not block: the notification is stored, and then sent in the background.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if !progress.is_finite() {
             return;
@@ -105,22 +104,21 @@ impl Progress {
         }
     }
 
-    /// Splits the request into parts, for example into the steps of a workflow. `labels` determines
-    /// their number and their labels. Each completed part increases the progress of the request by
-    /// one.
+    /// Splits the request into parts, such as the steps of a composite. `labels` contains the
+    /// labels of the parts. Each completed part increases the progress of the request by one.
     pub(crate) fn split(&self, labels: Arc<Labels>) -> Arc<Parts> {
         Arc::new(Parts::new(self.clone(), labels))
     }
 
-    /// Sends a heartbeat: a notification that the request is still running. It does not change the
-    /// number of completed parts. `parts` is the total number of parts.
+    /// Sends a heartbeat: a notification that the request is still running. `parts` is the total
+    /// number of parts. The number of completed parts does not change.
     pub(crate) fn still(&self, parts: usize, message: String) {
         #[expect(clippy::cast_precision_loss, reason = "nobody has 2^52 parts")]
         self.push(0.0, parts as f64, Message::text(message));
     }
 
-    /// Reports that `done` of `total` parts are completed. If `done` has not increased, a tiny
-    /// amount is added to the progress value, because the protocol requires increasing values.
+    /// Reports that `done` of `total` parts are completed. If `done` has not increased, adds a tiny
+    /// amount to it, because the protocol requires increasing values.
     fn push(&self, done: f64, total: f64, message: Message) {
         match &self.0 {
             Stream::Client(client) => client.push(done, total, message),
@@ -130,9 +128,8 @@ impl Progress {
         }
     }
 
-    /// Returns the time at which the last notification was sent or, if none was sent yet, the time
-    /// at which the request arrived. Returns `None` if this reporter belongs to a part of another
-    /// request.
+    /// Returns the time of the last notification or, before the first one, of the arrival of the
+    /// request. Returns `None` for the reporter of a part.
     fn sent(&self) -> Option<Instant> {
         match &self.0 {
             Stream::Client(client) => Some(client.sent()),
@@ -161,28 +158,25 @@ impl Parts {
         Self { whole, labels, done }
     }
 
-    /// Returns the progress reporter of the part with this index.
     pub(crate) fn part(self: &Arc<Self>, part: usize) -> Progress {
         Progress(Stream::Part { whole: self.clone(), part })
     }
 
-    /// Reports that the part with this index has begun.
     pub(crate) fn begin(&self, part: usize) {
         self.update(part, 0.0, "");
     }
 
-    /// Reports that the part with this index has ended. `how` describes the outcome, for example
-    /// `failed`.
+    /// Reports that a part has ended. `how` describes the outcome, such as `failed`.
     pub(crate) fn end(&self, part: usize, how: &'static str) {
         self.update(part, 1.0, how);
     }
 
-    /// Counts a part as completed because it was skipped. Sends no notification.
+    /// Counts a skipped part as completed, without a notification.
     pub(crate) fn skip(&self, part: usize) {
         self.with(|done| done[part] = 1.0);
     }
 
-    /// Sends a heartbeat: a notification that the parts with these indices are still running.
+    /// Sends a heartbeat: a notification that the parts with these indexes are still running.
     pub(crate) fn still(&self, running: &[usize]) {
         let (named, more) = running.split_at(running.len().min(MAX_NAMED_PARTS));
         let named: Vec<_> = named.iter().map(|&part| self.label(part).to_string()).collect();
@@ -195,15 +189,14 @@ impl Parts {
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
 
-    /// Returns the time at which the last notification was sent or, if none was sent yet, the time
-    /// at which the request arrived. Returns `None` if the request is itself a part of another
-    /// request.
+    /// Returns the time of the last notification or, before the first one, of the arrival of the
+    /// request. Returns `None` if the request is itself a part of another request.
     pub(crate) fn sent(&self) -> Option<Instant> {
         self.whole.sent()
     }
 
-    /// Reports the completed fraction of a part, as reported by the server that executes the part.
-    /// Does nothing if the fraction has not increased.
+    /// Reports the progress of a part, from 0 to 1, as received from its server. Does nothing if
+    /// the progress has not increased.
     fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
         if self.with(|done| fraction > done[part]) {
@@ -212,8 +205,8 @@ impl Parts {
         }
     }
 
-    /// Reports the completed fraction of a part that is itself split into parts. Sends a
-    /// notification even if the fraction has not increased, because the message may have changed.
+    /// Reports the progress of a part that is itself split into parts, from 0 to 1. Sends a
+    /// notification even if the progress has not increased, because the message may be new.
     fn push(&self, part: usize, fraction: f64, message: &Message) {
         self.update(part, fraction.min(MOST), message.to_string());
     }
@@ -241,9 +234,9 @@ impl Parts {
 // === impl Pump ===
 
 impl Pump {
-    /// Creates the sender of a request's progress notifications and log messages. Returns `None` if
-    /// the client receives neither for this request. The progress of a part of another request is
-    /// sent as progress of that request.
+    /// Creates the sender of the progress notifications and log messages of a request. Returns
+    /// `None` if the client receives neither. A reporter of a part needs no sender, because the
+    /// whole request has one.
     pub(crate) fn new(
         progress: Option<&Progress>,
         logs: Option<&Logs>,
@@ -260,11 +253,11 @@ impl Pump {
         Some(Self { progress, logs, peer, sending: None, timer: None })
     }
 
-    /// Polls the future `work` to completion, and sends notifications to the client in the
-    /// meantime.
+    /// Polls the future `work` to completion, and sends notifications to the client while it is
+    /// pending.
     ///
-    /// When `work` has completed, sends the remaining notifications before it returns the output of
-    /// `work`. The client therefore receives no notification after the answer.
+    /// Sends the remaining notifications before it returns the output of `work`, so that the client
+    /// receives none after the reply.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);
@@ -283,8 +276,8 @@ impl Pump {
         output
     }
 
-    /// Sends the pending notifications. Returns `Ready` when nothing is left to send. `is_answered`
-    /// is `true` if the request is already answered.
+    /// Sends the pending notifications. Returns `Ready` when none is left. `is_answered` is `true`
+    /// if `work` has completed.
     fn poll(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Poll<()> {
         loop {
             match &mut self.sending {
@@ -311,8 +304,8 @@ impl Pump {
 }
 
 impl Pump {
-    /// Returns the next notification to send. If there is none, registers the current task to be
-    /// woken when there is one, and returns `None`.
+    /// Returns the next notification to send. If there is none, returns `None`, and registers the
+    /// current task to be woken by the next one.
     #[expect(deprecated, reason = "older clients and servers log")]
     fn next(&mut self, cx: &mut Context<'_>, is_answered: bool) -> Option<ServerNotification> {
         while let Some(client) = &self.progress {
@@ -340,7 +333,7 @@ impl Pump {
 
 /// Returns `progress` as a fraction of `total`, between 0 and 1.
 ///
-/// If the total is unknown, returns an estimate that increases with `progress` but never reaches 1.
+/// If the total is unknown, returns an estimate that increases with `progress` and never reaches 1.
 fn fraction(progress: f64, total: Option<f64>) -> f64 {
     let fraction = match total {
         Some(total) if total > 0.0 => progress / total,

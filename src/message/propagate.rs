@@ -1,4 +1,4 @@
-//! The interface between distributed trace contexts of requests and `tracing` spans.
+//! Connects the trace contexts of requests with `tracing` spans.
 
 use std::{fmt, sync::Arc};
 
@@ -6,43 +6,40 @@ use tracing::Span;
 
 use super::TraceContext;
 
-/// Connects `tracing` spans with a distributed trace, so that the spans of the client, this process
-/// and the servers belong to the same trace.
+/// Connects `tracing` spans with a distributed trace, so that the spans of the client, of this
+/// process and of the servers belong to the same trace.
 ///
-/// The default methods ignore spans: if a request arrived with a trace context, each called server
-/// receives a [child](TraceContext::child) of this context. An implementation that records spans
-/// can send the trace context of the current span instead, as `OpenTelemetry` (feature
-/// `opentelemetry`) does.
+/// The default methods ignore spans: each called server receives a [child](TraceContext::child) of
+/// the client's trace context. Implementations that record spans can send the trace context of the
+/// current span instead, like `OpenTelemetry` (feature `opentelemetry`).
 pub trait Propagate: Send + Sync {
-    /// Makes a span a child of `incoming`, the trace context with which a request arrived. `span`
-    /// is the span of the request or, if request spans are disabled, the span of the composite run
-    /// that the request starts.
+    /// Makes `span` a child of `incoming`, the client's trace context. `span` is the span of the
+    /// request or, if request spans are disabled, of the composite run that the request starts.
     ///
     /// `extract` is called before `span` is entered for the first time.
     fn extract(&self, incoming: &TraceContext, span: &Span) {
         let _ = (incoming, span);
     }
 
-    /// Returns the trace context to send in a request to a server. `span` is the span in which the
-    /// request is made. If this method returns `None`, no trace context is sent.
+    /// Returns the trace context for a request to a server. `span` is the span in which the request
+    /// is made. If the method returns `None`, no trace context is sent.
     ///
-    /// `incoming` is the trace context with which the client's request arrived. If no subscriber
-    /// records the span, `span` is [disabled](Span::is_none).
+    /// `incoming` is the client's trace context. `span` is [disabled](Span::is_none) if no
+    /// subscriber records it.
     fn inject(&self, incoming: Option<&TraceContext>, span: &Span) -> Option<TraceContext> {
         let _ = span;
         incoming.map(TraceContext::child)
     }
 }
 
-/// The tracing settings of a request. They are stored in its context, and override the default
-/// settings.
+/// The tracing settings of a request, which are part of its context.
 #[derive(Clone, Default)]
 pub(crate) struct Tracing {
     pub(crate) propagate: Option<Arc<dyn Propagate>>,
     pub(crate) contents: bool,
     pub(crate) metrics: bool,
-    /// The name of the view through which the client sent the request. `None` if the client used no
-    /// view.
+    /// The view that the client used, such as `/team-a`: a path of the server with composites and
+    /// layers of its own. `None` if the client used no view.
     pub(crate) view: Option<Arc<str>>,
 }
 

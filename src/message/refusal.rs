@@ -1,4 +1,4 @@
-//! Typed rejections of requests by layers.
+//! Refusals: typed rejections of requests by layers.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -7,22 +7,21 @@ use serde_json::json;
 
 use super::ItemKind;
 
-/// The maximum number of schema violations that are listed in an error message.
+/// The maximum number of schema violations in an error message.
 const VIOLATIONS_TOLD: usize = 8;
-/// The JSON-RPC error code for a valid call that is rejected because of earlier calls. JSON-RPC
-/// reserves the codes from -32000 to -32099 for server-defined errors.
+/// The JSON-RPC error code of calls that are valid but rejected because of earlier calls. JSON-RPC
+/// reserves -32000 to -32099 for server-defined errors.
 const DENIED: ErrorCode = ErrorCode(-32000);
 
-/// The rejection of a request by a layer, before the request has reached the requested tool, prompt
-/// or resource.
+/// The rejection of a request by a layer. The request has not reached the tool, prompt or resource.
 ///
-/// A refusal is a typed value until the client receives it as a JSON-RPC error. A layer that
-/// renames tools or arguments can therefore rename them in the refusal as well.
+/// A refusal is converted to a JSON-RPC error only for the client. Until then, layers that rename
+/// tools or arguments can also rename them in the refusal.
 ///
-/// The JSON-RPC error of a refusal has the code `-32602`, as the [specification] requires for
-/// unknown tools and malformed calls. There are two exceptions: an unknown resource has the code
-/// `-32002`. An exhausted budget and a denied egress tool have the code `-32000`, because the call
-/// itself is valid.
+/// Refusals have the error code `-32602`, which the [specification] requires for unknown tools and
+/// malformed calls. There are two exceptions. An unknown resource has the code `-32002`. An
+/// exhausted budget and a denied egress tool have the code `-32000`, because the call itself is
+/// valid.
 ///
 /// [specification]: https://modelcontextprotocol.io/specification/2026-07-28/server/tools#error-handling
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,36 +50,35 @@ pub enum Refusal {
     },
     /// The request exceeds a configured limit on its size or nesting depth.
     OverLimit {
-        /// The unit of the exceeded limit, such as `bytes` or `levels of nesting`.
+        /// The unit of the limit, such as `bytes` or `levels of nesting`.
         unit: &'static str,
-        /// The value of the exceeded limit, measured in `unit`.
+        /// The limit, in `unit`.
         limit: usize,
-        /// The name of the setting for the exceeded limit, such as `max_depth`.
+        /// The name of the setting for the limit, such as `max_depth`.
         setting: &'static str,
     },
-    /// The cost of the call exceeds the rest of a [budget](crate::budget).
+    /// The call costs more than the rest of a [budget](crate::budget).
     OverBudget {
-        /// The name of the exhausted budget. If the maximum cost of a run is exhausted, this is the
-        /// name of the setting that configures the maximum.
+        /// The name of the budget. For the maximum cost of a run, the name of its setting.
         budget: Cow<'static, str>,
-        /// The time until the budget has replenished enough for the cost of the call. `None` if the
-        /// time is not known.
+        /// The time after which the budget has replenished enough for this call. `None` if it is
+        /// unknown.
         retry_after: Option<Duration>,
     },
-    /// The tool makes its arguments visible to others, and the session has received private and
-    /// untrusted data. See [`flow`](crate::flow).
+    /// The call could leak data: the tool makes its arguments visible to others, and the session
+    /// has received private and untrusted data. See [`flow`](crate::flow).
     EgressDenied {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
     },
-    /// The call is nested in too many other calls, or too many nested calls were made. This
-    /// probably means that tools call each other endlessly.
+    /// The call is nested too deeply in other calls, or there are too many nested calls. Tools
+    /// probably call each other endlessly.
     Endless {
         /// The name of the tool that was called.
         tool: Cow<'static, str>,
-        /// The unit of the exceeded limit, such as `nested calls`.
+        /// The unit of the limit, such as `nested calls`.
         unit: &'static str,
-        /// The value of the exceeded limit, measured in `unit`.
+        /// The limit, in `unit`.
         limit: usize,
     },
 }
@@ -88,13 +86,12 @@ pub enum Refusal {
 /// A violation of a tool's input schema by the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The path of the invalid value in the arguments, as a JSON Pointer ([RFC 6901]) such as
-    /// `/filter/limit`. Empty if the violation concerns the arguments as a whole.
+    /// The path of the invalid value, as a JSON Pointer ([RFC 6901]) such as `/filter/limit`. Empty
+    /// if the violation concerns the arguments as a whole.
     ///
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     pub path: String,
-    /// A description of the violation. The description never contains values of the arguments,
-    /// because these may be secret.
+    /// A description of the violation. It contains no values of the arguments, which may be secret.
     pub message: String,
 }
 
@@ -106,8 +103,8 @@ impl Refusal {
         Self::OverLimit { unit: "levels of nesting", limit: levels, setting: "max_depth" }
     }
 
-    /// Returns the kind of the item whose request was refused, for example a tool. Returns `None`
-    /// if the refusal names no item.
+    /// Returns the kind of the refused item, such as a tool. Returns `None` if the refusal names no
+    /// item.
     #[must_use]
     pub const fn kind(&self) -> Option<ItemKind> {
         match self {
@@ -119,8 +116,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the name or URI of the item whose request was refused. Returns `None` if the refusal
-    /// names no item.
+    /// Returns the name or URI of the refused item. Returns `None` if the refusal names no item.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -133,9 +129,8 @@ impl Refusal {
         }
     }
 
-    /// Returns a mutable reference to the name or URI of the item whose request was refused, for
-    /// example to replace it with the name that the client uses. Returns `None` if the refusal
-    /// names no item.
+    /// Returns a mutable reference to the name or URI of the refused item, for example to replace
+    /// it with the name that the client uses. Returns `None` if the refusal names no item.
     pub const fn name_mut(&mut self) -> Option<&mut Cow<'static, str>> {
         match self {
             Self::Unknown { name, .. }
@@ -147,8 +142,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the reason for the refusal as a text. If the arguments are invalid, the text lists
-    /// the violations, but does not name the tool.
+    /// Returns the reason for the refusal. For invalid arguments, lists the violations without the
+    /// name of the tool.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::InvalidArguments { violations, .. } => {
@@ -233,8 +228,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Converts a retry delay to a whole number of units, such as seconds. Rounds up, because a retry
-/// that is too early would fail.
+/// Converts a retry delay to whole units, such as seconds. Rounds up, because an earlier retry
+/// would fail.
 fn rounded_up(time: Duration, unit: Duration) -> u64 {
     time.as_nanos().div_ceil(unit.as_nanos()).try_into().unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Replies to MCP requests. A reply is a result, a JSON-RPC error or a typed refusal.
+//! Replies to MCP requests.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -9,11 +9,10 @@ use rmcp::model::{
 
 use super::{ItemKind, Refusal, content_size};
 
-/// A server's reply to an MCP request: a result, a JSON-RPC error or a [`Refusal`], which is the
-/// rejection of the request by a layer.
+/// A server's reply to an MCP request: a result, a JSON-RPC error, or a [`Refusal`] by a layer.
 ///
-/// Replies are cheap to clone, even if the result is large. Clones share the content, and copy it
-/// only when one of them is modified.
+/// Replies are cheap to clone. Clones share the content, and copy it only when one of them is
+/// modified.
 ///
 /// # Examples
 ///
@@ -46,22 +45,21 @@ enum Body {
     Refused(Refusal),
 }
 
-/// The reply to a `tools/call` request, converted to an enum that distinguishes all kinds of
-/// replies.
+/// A reply to a `tools/call` request, for matching on all kinds of replies.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ToolAnswer {
-    /// The tool has returned a result. If the tool failed, `isError` is set in the result.
+    /// The result of the tool. If the tool failed, `isError` is set.
     Result(CallToolResult),
     /// The tool needs input from the client before it can return a result.
     InputRequired(InputRequiredResult),
-    /// The tool continues in the background, as an MCP task. Contains the id of the task.
+    /// The tool continues in the background, as an MCP task with this id.
     Task(String),
     /// The server has answered the call with a JSON-RPC error.
     Error(ErrorData),
-    /// A layer has rejected the call before it reached the tool.
+    /// A layer rejected the call before it reached the tool.
     Refused(Refusal),
-    /// The reply contains a result of another type, which is not valid for a `tools/call` request.
+    /// The reply is a result of another type, which is invalid for `tools/call`.
     Invalid,
 }
 
@@ -109,11 +107,9 @@ impl Reply {
         ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.into(), None).into()
     }
 
-    /// Returns the JSON-RPC error that the client receives. Returns `None` if the reply is a
-    /// result.
+    /// Returns the JSON-RPC error for the client. Converts a [`Refusal`] to a JSON-RPC error.
     ///
-    /// If the reply is a [`Refusal`], it is converted to a JSON-RPC error. If the reply is the
-    /// result of a failed tool call (`isError`), this method returns `None`.
+    /// Returns `None` for a result, even if the tool failed (`isError`).
     #[must_use]
     pub fn error(&self) -> Option<Cow<'_, ErrorData>> {
         match &*self.0 {
@@ -123,8 +119,8 @@ impl Reply {
         }
     }
 
-    /// Returns the refusal if a layer has rejected the request. Returns `None` if the reply is a
-    /// result or a JSON-RPC error.
+    /// Returns the refusal if a layer rejected the request. Returns `None` for a result or a
+    /// JSON-RPC error.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match &*self.0 {
@@ -133,8 +129,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the refusal if a layer has rejected the request. Returns
-    /// `None` if the reply is a result or a JSON-RPC error.
+    /// Returns a mutable reference to the refusal if a layer rejected the request. Returns `None`
+    /// for a result or a JSON-RPC error.
     pub fn refusal_mut(&mut self) -> Option<&mut Refusal> {
         match Arc::make_mut(&mut self.0) {
             Body::Refused(refusal) => Some(refusal),
@@ -142,7 +138,7 @@ impl Reply {
         }
     }
 
-    /// Returns the MCP result. Returns `None` if the reply is a JSON-RPC error or a refusal.
+    /// Returns the MCP result. Returns `None` for a JSON-RPC error or a refusal.
     #[must_use]
     #[inline]
     pub fn result(&self) -> Option<&ServerResult> {
@@ -152,8 +148,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the MCP result. Returns `None` if the reply is a JSON-RPC
-    /// error or a refusal.
+    /// Returns a mutable reference to the MCP result. Returns `None` for a JSON-RPC error or a
+    /// refusal.
     pub fn result_mut(&mut self) -> Option<&mut ServerResult> {
         match Arc::make_mut(&mut self.0) {
             Body::Result(result) => Some(result),
@@ -171,29 +167,27 @@ impl Reply {
         }
     }
 
-    /// Adds the `tools` capability to the server's capabilities in the reply to `initialize` or
-    /// `server/discover`. Does not change other replies.
+    /// Adds the `tools` capability to the reply to `initialize` or `server/discover`. Does not
+    /// change other replies.
     pub(crate) fn declare_tools(&mut self) {
         if let Some(capabilities) = self.capabilities_mut() {
             capabilities.tools.get_or_insert_default();
         }
     }
 
-    /// Replaces the JSON-RPC error "method not found" with an empty tool list, to which layers can
-    /// add tools. A server without tools returns this error for `tools/list`.
+    /// Replaces the JSON-RPC error "method not found" with an empty tool list. A server without
+    /// tools returns this error for `tools/list`. Layers can then add tools.
     pub(crate) fn list_missing_tools(&mut self) {
         if self.is_method_not_found() {
             *self = ListToolsResult::default().into();
         }
     }
 
-    /// Returns `true` if the reply is the JSON-RPC error "method not found".
     pub(crate) fn is_method_not_found(&self) -> bool {
         matches!(&*self.0, Body::Error(error) if error.code == ErrorCode::METHOD_NOT_FOUND)
     }
 
-    /// Returns the page of a tool list that the reply contains. Returns `None` if the reply does
-    /// not list tools.
+    /// Returns the page of a tool list. Returns `None` if the reply is not a tool list.
     #[must_use]
     pub fn tools(&self) -> Option<&ListToolsResult> {
         match self.result()? {
@@ -202,8 +196,8 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the page of a tool list that the reply contains. Returns
-    /// `None` if the reply does not list tools.
+    /// Returns a mutable reference to the page of a tool list. Returns `None` if the reply is not a
+    /// tool list.
     pub fn tools_mut(&mut self) -> Option<&mut ListToolsResult> {
         match self.result_mut()? {
             ServerResult::ListToolsResult(list) => Some(list),
@@ -211,8 +205,8 @@ impl Reply {
         }
     }
 
-    /// Returns the result of a tool call. Returns `None` for any other reply, for example for an
-    /// error, a refusal, a task, or a request for input.
+    /// Returns the result of a tool call. Returns `None` for other replies, such as an error, a
+    /// refusal, a task, or a request for input.
     #[must_use]
     pub fn tool_result(&self) -> Option<&CallToolResult> {
         match self.result()? {
@@ -221,8 +215,7 @@ impl Reply {
         }
     }
 
-    /// Returns a mutable reference to the result of a tool call. Returns `None` for any other
-    /// reply.
+    /// Returns a mutable reference to the result of a tool call. Returns `None` for other replies.
     pub fn tool_result_mut(&mut self) -> Option<&mut CallToolResult> {
         match self.result_mut()? {
             ServerResult::CallToolResult(result) => Some(result),
@@ -235,8 +228,8 @@ impl Reply {
         matches!(&*self.0, Body::Result(ServerResult::InputRequiredResult(_)))
     }
 
-    /// Returns the [size](content_size) of the reply's content in bytes. Returns zero unless the
-    /// reply is a tool result, a result of an unknown type, or a JSON-RPC error.
+    /// Returns the [approximate size](content_size) of the reply, in bytes. Returns zero unless it
+    /// is a tool result, a result of an unknown type, or a JSON-RPC error.
     pub(crate) fn size(&self) -> usize {
         match &*self.0 {
             Body::Result(ServerResult::CallToolResult(result)) => content_size::of_result(result),
@@ -253,8 +246,7 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// Returns the JSON-RPC error if the reply contains one. A reply that is a refusal is converted
-    /// to a JSON-RPC error.
+    /// Returns the JSON-RPC error of the reply. Converts a refusal to a JSON-RPC error.
     pub fn into_result(self) -> Result<ServerResult, ErrorData> {
         match Arc::unwrap_or_clone(self.0) {
             Body::Result(result) => Ok(result),
@@ -263,8 +255,8 @@ impl Reply {
         }
     }
 
-    /// Converts the reply to a [`ToolAnswer`], to match on all kinds of replies to a `tools/call`
-    /// request.
+    /// Converts the reply to a [`ToolAnswer`], for matching on all kinds of replies to
+    /// `tools/call`.
     #[must_use]
     pub fn into_tool_answer(self) -> ToolAnswer {
         match Arc::unwrap_or_clone(self.0) {

@@ -9,7 +9,7 @@ use rmcp::model::{
 
 use super::Context;
 
-/// The names of all MCP methods for which rmcp defines a request type, such as `tools/call`.
+/// The MCP methods for which rmcp defines a request type, such as `tools/call`.
 const METHODS: [&str; 21] = [
     "completion/complete",
     "initialize",
@@ -58,14 +58,14 @@ pub struct Request(
     Box<Parts>,
 );
 
-/// Returns `true` if `method` is an MCP method for which rmcp defines a request type, such as
-/// `tools/call`. Returns `false` for custom methods.
+/// Returns `true` if rmcp defines a request type for the MCP method `method`. Returns `false` for
+/// custom methods.
 pub(crate) fn is_of_protocol(method: &str) -> bool {
     known_method(method).is_some()
 }
 
-/// Converts the name of an MCP method to a `'static` string. Returns `None` if rmcp has no request
-/// type for the method.
+/// Returns the MCP method as a `'static` string. Returns `None` if rmcp defines no request type for
+/// it.
 pub(crate) fn known_method(method: &str) -> Option<&'static str> {
     METHODS.into_iter().find(|known| *known == method)
 }
@@ -84,8 +84,7 @@ impl Request {
         Self(Box::new(Parts { message: message.into(), context: context.into() }))
     }
 
-    /// Creates a `tools/call` request from the parameters of the call and the context of the
-    /// request.
+    /// Creates a `tools/call` request.
     #[inline]
     pub(crate) fn of_tool_call(params: CallToolRequestParams, context: Context) -> Self {
         let message = ClientRequest::CallToolRequest(CallToolRequest::new(params));
@@ -97,11 +96,10 @@ impl Request {
         Self::call_tool_with(CallToolRequestParams::new(name))
     }
 
-    /// Creates a `tools/call` request from the parameters of the call. Apart from the `_meta`, the
-    /// context of the request is empty.
+    /// Creates a `tools/call` request. Except for `_meta`, its context is empty.
     ///
-    /// The `_meta` of `params` is moved to the [context](Self::context) of the request, where
-    /// layers and services read it.
+    /// The `_meta` of `params` moves to the [context](Self::context) of the request, where layers
+    /// and services read it.
     #[must_use]
     pub fn call_tool_with(mut params: CallToolRequestParams) -> Self {
         let meta = params.meta.take().unwrap_or_default();
@@ -116,8 +114,7 @@ impl Request {
         Self::list_tools_from(None)
     }
 
-    /// Creates a `tools/list` request for the page of the tool list at `cursor`. If `cursor` is
-    /// `None`, requests the first page.
+    /// Creates a `tools/list` request for the page at `cursor`. `None` requests the first page.
     #[must_use]
     pub fn list_tools_from(cursor: Option<String>) -> Self {
         let params =
@@ -194,20 +191,20 @@ impl Request {
     }
 
     /// Returns `true` if the request is `resources/unsubscribe`, which ends the client's
-    /// subscription to a resource. Layers that hide resources should still allow this request,
-    /// because a client may always end its own subscriptions.
+    /// subscription to a resource. Layers that hide resources should allow it, because a client may
+    /// always end its own subscriptions.
     #[must_use]
     pub fn unsubscribes(&self) -> bool {
         matches!(&self.0.message, ClientRequest::UnsubscribeRequest(_))
     }
 
-    /// Returns `true` if rmcp could not parse the parameters of the request, although MCP defines
-    /// its method.
+    /// Returns `true` if MCP defines the method of the request, but rmcp could not parse its
+    /// parameters.
     ///
     /// For example, rmcp parses a `tools/call` request with a field of the wrong type as a custom
-    /// request. A layer that restricts tool calls would not recognize the request, although a
-    /// server might still call the tool. Such a layer should therefore reject malformed requests
-    /// with an [error](super::Reply::malformed).
+    /// request. Layers that restrict tool calls would not recognize it, although a server might
+    /// still call the tool. Such layers should reject malformed requests with an
+    /// [error](super::Reply::malformed).
     ///
     /// ```
     /// use mcp_composite::message::{Context, Request};
@@ -233,8 +230,8 @@ impl Request {
         matches!(&self.0.message, ClientRequest::ListToolsRequest(_))
     }
 
-    /// Returns `true` if the request is `initialize` or `server/discover`, whose replies contain
-    /// the capabilities of the server.
+    /// Returns `true` if the request is `initialize` or `server/discover`, whose reply contains the
+    /// capabilities of the server.
     pub(crate) const fn asks_for_capabilities(&self) -> bool {
         matches!(
             &self.0.message,
@@ -244,8 +241,8 @@ impl Request {
 
     /// Returns `true` if this is a `tools/list` request for the first page of the list.
     ///
-    /// The first page is requested without a cursor. An empty string is also a cursor, so a request
-    /// with an empty cursor is for another page.
+    /// The first page has no cursor. A request with an empty string as the cursor is for another
+    /// page.
     #[must_use]
     pub fn lists_first_tools(&self) -> bool {
         match &self.0.message {

@@ -2,12 +2,10 @@
 
 use rmcp::model::{ClientRequest, ServerResult};
 
-/// Returns a function that checks whether a result has the type that the method of `request`
-/// requires.
+/// Returns a function that checks whether a result has a valid type for `request`.
 ///
-/// rmcp parses a result as the first type that matches, or as a custom result if no type matches.
-/// An invalid result is therefore not rejected, but parsed as a result of another type. This check
-/// detects such results.
+/// rmcp parses a result as the first type that matches. It therefore parses an invalid result as
+/// another type instead of rejecting it. This check detects such results.
 pub(crate) fn expected(request: &ClientRequest) -> fn(&ServerResult) -> bool {
     macro_rules! any_of {
         ($($Result:ident)|+) => { |result| matches!(result, $(ServerResult::$Result(_))|+) };

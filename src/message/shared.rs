@@ -1,15 +1,14 @@
-//! A copy-on-write value. Requests share it until one of them modifies it.
+//! Copy-on-write values, which several requests share.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
 };
 
-/// A copy-on-write value: either owned, or shared between several requests. A shared value is
-/// copied when it is modified.
+/// A copy-on-write value, which is owned by one request or shared by several.
 #[derive(Clone, Debug)]
 pub(crate) enum Shared<T> {
-    /// The value belongs to one request. It is cloned when this variant is cloned.
+    /// The value belongs to one request. Cloning the variant clones the value.
     Owned(T),
     Shared(Arc<T>),
 }
@@ -17,16 +16,14 @@ pub(crate) enum Shared<T> {
 // === impl Shared ===
 
 impl<T: Clone + Default> Shared<T> {
-    /// Creates a shared value from an [`Arc`]. If `value` is `None`, creates an owned default
-    /// value.
+    /// Creates a shared value. If `value` is `None`, creates an owned default value.
     pub(super) fn of(value: Option<&Arc<T>>) -> Self {
         value.map_or_else(Self::default, |value| Self::Shared(value.clone()))
     }
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns the value in an [`Arc`], to share it with other requests. Clones the value if it is
-    /// not shared yet.
+    /// Returns the value for sharing it with other requests. Clones it if it is not shared yet.
     pub(super) fn to_shared(&self) -> Arc<T> {
         match self {
             Self::Owned(value) => Arc::new(value.clone()),

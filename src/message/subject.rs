@@ -1,4 +1,4 @@
-//! The subject of a request: the item, or the list of items, that the client requests.
+//! The subject of a request: an item, such as a tool, or a list of items.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use rmcp::model::{ClientRequest, PaginatedRequestParams, Reference};
 
 use super::Request;
 
-/// A kind of item that MCP servers list and clients request by name or URI, for example tools.
+/// A kind of item that servers list and clients request by name or URI, such as tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemKind {
@@ -21,27 +21,25 @@ pub enum ItemKind {
     ResourceTemplate,
 }
 
-/// The item, such as a tool, or the list of items that a [`Request`] is about. The name or URI of
-/// an item is the one that the client uses.
+/// The item, such as a tool, or the list of items that a [`Request`] is about. Names and URIs are
+/// those that the client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subject<'r> {
-    /// The request is about a single item, with this name or URI. The client calls, gets or reads
-    /// the item, subscribes to it or unsubscribes from it, or requests completions for one of its
-    /// arguments.
+    /// A single item with this name or URI. The client calls, gets or reads it, subscribes to it or
+    /// unsubscribes from it, or requests completions for one of its arguments.
     Item(ItemKind, &'r str),
-    /// The request is for a list of all items of one kind. Contains the cursor of the requested
-    /// page, or `None` for the first page.
+    /// A list of all items of one kind. Contains the cursor of the requested page, or `None` for
+    /// the first page.
     List(ItemKind, Option<&'r str>),
-    /// The request is about neither an item nor a list of items. Examples are `initialize` and
-    /// `ping`.
+    /// Neither an item nor a list, as for `initialize` and `ping`.
     Other,
 }
 
 // === impl ItemKind ===
 
 impl ItemKind {
-    /// Returns `true` if items of this kind are requested by name, and `false` if they are
+    /// Returns `true` for items that are requested by name, and `false` for items that are
     /// requested by URI.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Tool | Self::Prompt)
@@ -112,8 +110,8 @@ impl Request {
         Subject::of(self.message())
     }
 
-    /// Replaces the name or URI of the item, such as a tool, that the request is about. Does
-    /// nothing if the request is not about a single item.
+    /// Replaces the name or URI of the requested item, such as a tool. Does nothing if the request
+    /// is not about a single item.
     ///
     /// ```
     /// use mcp_composite::message::{ItemKind, Request, Subject};

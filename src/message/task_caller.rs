@@ -1,17 +1,17 @@
-//! The caller of a task that another process has started.
+//! The caller of a task that another process started.
 
 use std::sync::Arc;
 
 use super::{Context, ContextKey};
 
-/// The caller of a task that continues in this process without the request that started it. `None`
-/// if that request had no caller.
+/// The caller of a task that continues in this process after another one started it. `None` if the
+/// request that started the task had no caller.
 #[derive(Clone)]
 struct TaskCaller(Option<Arc<str>>);
 
-/// Returns the function with which a layer identifies the caller of a request. For a task that
-/// another process has started, it returns the caller that this process has identified. For all
-/// other requests, it calls `caller`.
+/// Returns a function that identifies the caller of a request. For a task that another process
+/// started, it returns the caller that was stored with the task. For all other requests, it calls
+/// `caller`.
 pub(crate) fn identified_by<F>(caller: F) -> ContextKey
 where
     F: Fn(&Context) -> Option<String> + Send + Sync + 'static,
@@ -25,7 +25,7 @@ where
 // === impl Context ===
 
 impl Context {
-    /// Sets the caller of a task that another process has started.
+    /// Sets the caller of a task that another process started.
     pub(crate) fn set_task_caller(&mut self, caller: Option<&str>) {
         self.extensions_mut().insert(TaskCaller(caller.map(Into::into)));
     }

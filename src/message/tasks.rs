@@ -1,4 +1,4 @@
-//! Declares the MCP extension for tasks, and cancels tasks that tools have started.
+//! Declares the MCP extension for tasks, and cancels tasks of servers.
 
 use rmcp::model::{CancelTaskParams, CancelTaskRequest, ServerCapabilities, TASKS_EXTENSION_ID};
 use tower::{BoxError, ServiceExt};
@@ -15,8 +15,7 @@ pub(crate) fn declare_tasks(capabilities: &mut ServerCapabilities) {
     extensions.entry(TASKS_EXTENSION_ID.to_owned()).or_default();
 }
 
-/// Cancels the task with the id `id` by sending a request to the server, because no client will
-/// request the result of the task.
+/// Cancels the task with the id `id` on its server, because no client will request its result.
 pub(crate) async fn cancel_task<S>(service: S, id: String, context: Context)
 where
     S: Service<Request, Response = Reply, Error: Into<BoxError>>,

@@ -1,4 +1,4 @@
-//! A tool result that is stored in the [`Reply`] with which it arrived.
+//! A tool result that stays in the [`Reply`] with which it arrived.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,10 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Reply;
 
-/// The result of a `tools/call` request. It is stored in the boxed [`Reply`] with which it arrived,
-/// instead of being moved out of it.
+/// The result of a `tools/call` request, which stays in the [`Reply`] with which it arrived.
 ///
-/// A value of this type is only as large as a pointer, so it is cheap to move.
+/// It is only as large as a pointer, so that it is cheap to move.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolResult(
     // Always contains a `CallToolResult`, which `of` and `from` ensure.

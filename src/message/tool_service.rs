@@ -5,11 +5,11 @@ use tower_service::Service;
 
 use super::{Reply, Request};
 
-/// A trait alias for a Tower service that answers MCP requests. Layers can clone such a service,
-/// and call the clones concurrently.
+/// A trait alias for a Tower service that answers MCP requests. Layers can clone it and call the
+/// clones concurrently.
 ///
-/// `ToolService` is implemented for every service with the required bounds. Use the trait to
-/// shorten the bounds of your own layers and functions.
+/// Implemented for every service with the required bounds. Use it to shorten the bounds of your own
+/// layers and functions.
 ///
 /// # Examples
 ///

@@ -4,14 +4,14 @@ use std::fmt::{self, Write as _};
 
 use rmcp::model::RequestMetaObject;
 
-/// The maximum length in bytes of a `tracestate` or `baggage` header. The W3C Baggage specification
-/// defines this limit.
+/// The maximum length of a `tracestate` or `baggage` header in bytes, as in the W3C Baggage
+/// specification.
 const MAX_LIST: usize = 8192;
-/// The maximum number of members in a `tracestate` header. The W3C Trace Context specification
-/// defines this limit.
+/// The maximum number of members in a `tracestate` header, as in the W3C Trace Context
+/// specification.
 const MAX_MEMBERS: usize = 32;
-/// A bit mask of the trace flags that are defined: `sampled`, and `random-trace-id` from Trace
-/// Context Level 2.
+/// A bit mask of the defined trace flags: `sampled`, and `random-trace-id` from Trace Context Level
+/// 2.
 const FLAGS: u8 = 0b11;
 
 /// A position in a distributed trace, with the fields of the `traceparent` and `tracestate` headers
@@ -58,8 +58,7 @@ impl TraceContext {
     /// Parses the values of a `traceparent` header and its `tracestate` header. Returns `None` if
     /// the `traceparent` is malformed.
     ///
-    /// If the `traceparent` header has a later version than `00`, only the fields that version `00`
-    /// defines are parsed ([section 4.3]).
+    /// For a later version than `00`, only the fields of version `00` are parsed ([section 4.3]).
     ///
     /// [section 4.3]: https://www.w3.org/TR/trace-context/#versioning-of-traceparent
     #[must_use]
@@ -80,8 +79,8 @@ impl TraceContext {
         })
     }
 
-    /// Sets the `tracestate`, which contains data of tracing vendors. If `state` is empty or
-    /// malformed, removes the `tracestate`.
+    /// Sets the `tracestate`, which contains data of tracing vendors. An empty or malformed `state`
+    /// removes it.
     #[must_use]
     pub fn with_state(self, state: &str) -> Self {
         Self { state: is_state(state).then(|| state.into()), ..self }
@@ -118,7 +117,7 @@ impl TraceContext {
         self.flags & 1 == 1
     }
 
-    /// Returns the `tracestate`. Returns `None` if there is no `tracestate`.
+    /// Returns the `tracestate`, if there is one.
     #[must_use]
     pub fn state(&self) -> Option<&str> {
         self.state.as_deref()
@@ -188,8 +187,8 @@ fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len()) && value.bytes().all(is_allowed)
 }
 
-/// Returns `true` if `text` is a valid `baggage` header ([section 3.3.1]): a list of members of the
-/// form `key=value`, each with optional properties.
+/// Returns `true` if `text` is a valid `baggage` header ([section 3.3.1]): a list of members such
+/// as `key=value`, with optional properties.
 ///
 /// [section 3.3.1]: https://www.w3.org/TR/baggage/#definition
 pub(super) fn is_baggage(text: &str) -> bool {

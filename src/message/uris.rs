@@ -8,8 +8,8 @@ use super::Reply;
 // === impl Reply ===
 
 impl Reply {
-    /// Calls `visit` with each resource URI in a result: the URIs of resources that it contains or
-    /// links to, including those in the result of a task. Lists of resources are not visited; use
+    /// Calls `visit` with the URI of each resource that a result contains or links to. Includes
+    /// results of tasks. Lists of resources are not visited; use
     /// [`retain_items`](Self::retain_items) for them.
     pub(crate) fn visit_uris(&mut self, mut visit: impl FnMut(&mut String)) {
         match self.result_mut() {
@@ -33,8 +33,7 @@ impl Reply {
     }
 }
 
-/// Calls `visit` with each resource URI in `member`, the untyped JSON value of one member of a
-/// task's result.
+/// Calls `visit` with each resource URI in `member`, a member of a task's result.
 fn of_task(member: &mut Value, visit: &mut impl FnMut(&mut String)) {
     for element in member.as_array_mut().into_iter().flatten() {
         // Messages of a prompt contain their content block in `content`.

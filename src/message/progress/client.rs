@@ -1,5 +1,4 @@
-//! The state of the progress notifications about one request of a client. Ensures that each
-//! notification has a larger value than the previous one.
+//! The progress of one request, whose values increase with each notification.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -12,55 +11,54 @@ use tokio::time::Instant;
 
 use super::label::Message;
 
-/// The minimum time between two progress notifications about the steps of a composite, and between
-/// the arrival of the request and the first of them.
+/// The minimum time between two notifications about the steps of a composite, and before the first
+/// one.
 ///
-/// A composite that ends within this time sends no such notification. The protocol asks for a
-/// [limited rate][rate] of notifications, and a client needs as much time for a notification as for
-/// the result of a short call.
+/// A composite that ends earlier sends no such notification. The protocol asks for a [limited
+/// rate][rate] of notifications, and handling one takes a client as much time as handling the
+/// result of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The amount, in steps, by which the progress value increases for an event that completes no step.
+/// The increase of the progress value for an event that completes no step, such as the start of a
+/// step.
 const NUDGE: f64 = 1e-6;
 
-/// The progress of one request, and the next notification about it. A [`Pump`](super::Pump) sends
-/// the notifications to the client.
+/// The progress of one request, and its next notification, which a [`Pump`](super::Pump) sends to
+/// the client.
 pub(super) struct Client {
     pub(super) token: ProgressToken,
     state: Mutex<State>,
-    /// Wakes the [`Pump`](super::Pump) when there is a new notification to send.
+    /// Wakes the [`Pump`](super::Pump) to send a notification.
     pub(super) pump: AtomicWaker,
 }
 
 struct State {
-    /// The progress value of the latest notification, whether or not it was sent. `None` before the
-    /// first notification.
+    /// The progress value of the last notification, even if it was not sent. `None` before the
+    /// first one.
     last: Option<f64>,
-    /// The progress that was last reported, without the amounts that [`nudge`](Self::nudge) has
-    /// added since.
+    /// The last reported progress, without the increases of [`nudge`](Self::nudge) since then.
     reached: f64,
-    /// The number of times that [`nudge`](Self::nudge) has increased the progress value since
-    /// `reached` was set.
+    /// The number of increases by [`nudge`](Self::nudge) since `reached` was set.
     nudges: u32,
-    /// The time at which the last notification was sent. Before that, the time at which the request
-    /// arrived.
+    /// The time of the last sent notification or, before the first one, of the arrival of the
+    /// request.
     sent: Instant,
     next: Option<Next>,
 }
 
-/// A notification that is not sent yet. A later notification replaces it.
+/// A notification that has not been sent yet. A newer one replaces it.
 struct Next {
     value: f64,
     total: Option<f64>,
     message: Option<Message>,
-    /// `true` if the notification is about the steps of a composite. It is then sent only if at
-    /// least [`INTERVAL`] has passed since the previous notification.
+    /// If `true`, the notification is about the steps of a composite, and must be sent at least
+    /// [`INTERVAL`] after the previous one.
     is_of_parts: bool,
 }
 
-/// The result of [`Client::due`]: the next notification, the time at which it may be sent, or
-/// nothing if there is no notification.
+/// The result of [`Client::due`]: a notification to send now, the time at which one may be sent, or
+/// nothing.
 pub(super) enum Due {
     Now(ProgressNotificationParam),
     At(Instant),
@@ -75,8 +73,8 @@ impl Client {
         Self { token, state: Mutex::new(state), pump: AtomicWaker::new() }
     }
 
-    /// Returns the time at which the last notification was sent. If none was sent yet, returns the
-    /// time at which the request arrived.
+    /// Returns the time of the last sent notification or, before the first one, of the arrival of
+    /// the request.
     pub(super) fn sent(&self) -> Instant {
         self.with(|state| state.sent)
     }
@@ -117,11 +115,10 @@ impl Client {
         self.pump.wake();
     }
 
-    /// Removes and returns the next notification if it may be sent now. Otherwise, returns the time
-    /// at which it may be sent.
+    /// Removes and returns the next notification, or returns the time at which it may be sent.
     ///
-    /// `is_answered` is `true` if the request is already answered. A notification that may not be
-    /// sent yet is then dropped, because no notification may follow the answer.
+    /// If `is_answered` is `true`, a notification that may not be sent yet is dropped, because none
+    /// may follow the reply.
     pub(super) fn due(&self, is_answered: bool) -> Due {
         self.with(|state| {
             let Some(next) = state.next.take() else { return Due::Nothing };
@@ -156,12 +153,12 @@ impl State {
         value
     }
 
-    /// Returns the progress value for an event that completes no step: a value slightly above the
-    /// last one, because the protocol requires increasing values.
+    /// Returns a progress value slightly above the last one, for an event that completes no step.
+    /// The protocol requires increasing values.
     ///
-    /// The increase is about a millionth of a step. The value never reaches `total` or the next
-    /// whole number of steps, which would report an incomplete step as completed. Returns `None` if
-    /// there is no such value, which happens after at most a million calls.
+    /// The increase is about a millionth of a step. The value stays below `total` and the next
+    /// whole number of steps, because an incomplete step would otherwise count as completed.
+    /// Returns `None` if there is no such value left, after at most a million increases.
     fn nudge(&mut self, total: f64) -> Option<f64> {
         let value = f64::from(self.nudges + 1).mul_add(NUDGE, self.reached);
         let is_more = self.last.is_none_or(|last| value > last);

@@ -1,5 +1,5 @@
-//! The messages of progress notifications. A message about a part of a request contains a label,
-//! for example `step 2/5 fetch_logs`.
+//! The messages of progress notifications. A message about a part of a request begins with a label,
+//! such as `step 2/5 fetch_logs`.
 
 use std::{
     borrow::Cow,
@@ -7,31 +7,30 @@ use std::{
     sync::Arc,
 };
 
-/// The maximum length, in characters, of a server's progress message that is part of another
-/// message. Longer messages are truncated.
+/// The maximum length of a server's progress message inside another message, in characters. Longer
+/// messages are truncated.
 const MAX_DETAIL: usize = 200;
 
-/// Labels for the parts into which a request is split. They appear in progress messages.
+/// The labels for the parts of a request in progress messages.
 #[derive(Debug)]
 pub(crate) enum Labels {
-    /// The parts have names, such as the steps of a workflow. Contains the noun for a part, and the
-    /// name of each part. A label looks like `step 2/5 fetch_logs`.
+    /// Parts with names, such as `step 2/5 fetch_logs`. Contains the noun, such as `step`, and the
+    /// names.
     Named(&'static str, Box<[Arc<str>]>),
-    /// The parts have only numbers. Contains the noun for a part, and the number of parts. A label
-    /// looks like `element 3/10`.
+    /// Parts without names, such as `element 3/10`. Contains the noun, such as `element`, and the
+    /// number of parts.
     Numbered(&'static str, usize),
 }
 
-/// The message of a progress notification. It is converted to a string only when it is sent,
-/// because many notifications are replaced before they are sent.
+/// The message of a progress notification. Formatted only when it is sent, because newer
+/// notifications replace many before that.
 pub(super) struct Message {
-    /// The labels, and the index of the part that the message describes. `None` if the message
-    /// describes the whole request.
+    /// The labels and the index of the part. `None` if the message is about the whole request.
     part: Option<(Arc<Labels>, usize)>,
     text: Cow<'static, str>,
 }
 
-/// Formats the label of one part of a request, for example as `step 2/5 fetch_logs`.
+/// Formats the label of a part, such as `step 2/5 fetch_logs`.
 pub(super) struct Label<'p> {
     pub(super) labels: &'p Labels,
     pub(super) part: usize,
@@ -62,8 +61,7 @@ impl Default for Labels {
 // === impl Message ===
 
 impl Message {
-    /// Creates a message about one part of a request, for example `step 2/5 fetch_logs: failed`.
-    /// `part` is the index of the part.
+    /// Creates a message about a part, such as `step 2/5 fetch_logs: failed`. `part` is its index.
     pub(super) const fn of_part(labels: Arc<Labels>, part: usize, text: Cow<'static, str>) -> Self {
         Self { part: Some((labels, part)), text }
     }
@@ -98,7 +96,7 @@ impl Display for Label<'_> {
     }
 }
 
-/// Truncates a text to [`MAX_DETAIL`] characters. Appends `…` if characters were removed.
+/// Truncates a text to [`MAX_DETAIL`] characters, and marks the end of a truncated text with `…`.
 pub(super) fn cut(text: &str) -> Box<str> {
     match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
