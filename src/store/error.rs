@@ -8,15 +8,15 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The value is larger than the store's maximum size for a single value.
+    /// The value exceeds the maximum size of a value.
     #[error("the state of the run has {bytes} bytes: expected at most {max} (`max_state_bytes`)")]
     TooLarge {
-        /// The size of the rejected value in bytes.
+        /// The size of the value in bytes.
         bytes: usize,
         /// The maximum size of a value in bytes.
         max: usize,
     },
-    /// The store is full: it has no room for the new value.
+    /// The store has no room for the new value.
     // The message omits `bytes`, because clients see it, and the number would disclose how much
     // other callers store.
     #[error(
@@ -24,67 +24,65 @@ pub enum PutError {
          (`max_total_bytes`)"
     )]
     Full {
-        /// The total size in bytes of all values, including the rejected value. Meant for logs, not
+        /// The total size of all values in bytes, including the rejected value. For logs and not
         /// for clients.
         bytes: usize,
-        /// The maximum total size in bytes of all values in the store.
+        /// The maximum total size of all values in bytes.
         max: usize,
     },
-    /// The caller's share of the store is full: with the new value, the caller's values would
-    /// exceed it.
+    /// The caller's values and the new value together exceed the limit for one caller.
     #[error(
         "the caller's share of the state store is used up: this state takes {bytes} bytes, and \
          all states of one caller at most {max} (`max_caller_bytes`)"
     )]
     CallerFull {
-        /// The size in bytes of the rejected value, including the overhead that the store adds.
+        /// The size of the value in bytes, including the overhead of the store.
         bytes: usize,
-        /// The maximum total size in bytes of one caller's values.
+        /// The maximum total size of one caller's values in bytes.
         max: usize,
     },
-    /// The store is unavailable. The string contains the reason, which is meant for logs, not for
-    /// clients.
+    /// The store is unavailable. Contains the reason, for logs and not for clients.
     #[error("the state store is unavailable: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
-/// The reason why a [`Store`](super::Store) does not return the value for a handle. Meant for logs,
-/// not for clients.
+/// The reason why a [`Store`](super::Store) returns no value for a handle. For logs and not for
+/// clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// The store rejects the handle, for example because the handle is malformed or has expired.
-    /// The string contains the reason for logs. Clients must receive the same message for every
-    /// reason, so that they learn nothing about other handles.
+    /// The handle is invalid, for example because it has expired. Contains the reason, for logs.
+    /// Clients must receive the same message for every reason, so that they learn nothing about
+    /// other handles.
     #[error("not the state of a run: {0}")]
     Invalid(Cow<'static, str>),
-    /// The store is temporarily unavailable. The string contains the reason.
+    /// The store is temporarily unavailable. Contains the reason.
     #[error("the state store is unavailable: {0}")]
     Unavailable(Cow<'static, str>),
 }
 
 /// The reason why a [`SealedStore`](super::SealedStore) or [`SignedStore`](super::SignedStore)
-/// rejects a set of keys.
+/// rejects its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The set of keys is empty.
+    /// There are no keys.
     #[error("no keys: expected at least one")]
     None,
-    /// A key is so short that it could be guessed.
+    /// A key is too short, so that it could be guessed.
     #[error("the key `{id}` has {bytes} bytes: expected at least {min}")]
     TooShort {
-        /// The ID of the key that is too short.
+        /// The ID of the key.
         id: String,
         /// The length of the key in bytes.
         bytes: usize,
         /// The minimum length of a key in bytes.
         min: usize,
     },
-    /// Two of the keys have the same ID.
+    /// Two keys have the same ID.
     #[error("two keys have the id `{id}`")]
     DuplicateId {
-        /// The ID that both keys have.
+        /// The ID of both keys.
         id: String,
     },
     /// The ID of a key is empty or too long.

@@ -1,4 +1,4 @@
-//! An in-memory store, in which each value has a random handle and an expiry time.
+//! An in-memory store whose values have random handles and expiry times.
 
 use std::{
     cmp::Reverse,
@@ -14,40 +14,39 @@ use tokio::time::Instant;
 use super::{PutError, Store, TakeError, stateless::STATE_TTL};
 use crate::random;
 
-/// The number of random bytes in a handle, so that no client can guess a handle.
+/// The number of random bytes in a handle, which clients cannot guess.
 const HANDLE: usize = 32;
-/// The overhead in bytes that is added to the size of each item. It ensures that many small items
-/// reach the size limit too.
+/// The number of bytes that count for each value in addition to its size, so that many small values
+/// also reach the size limit.
 const OVERHEAD: usize = 512;
 /// The default lifetime of a stored tool result.
 pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10 * 60);
-/// The default maximum size in bytes of the state of a suspended run.
+/// The default maximum size of the state of a suspended run, in bytes.
 pub(crate) const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// The default maximum size in bytes of a stored tool result.
+/// The default maximum size of a stored tool result, in bytes.
 pub(crate) const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
-/// The default maximum total size in bytes of all values in a store.
+/// The default maximum total size of all values in a store, in bytes.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// In a store for the states of runs, the default limit for the values of one caller is the maximum
-/// size of the store divided by this number.
+/// By default, one caller may use the maximum size of the store divided by this number. Applies to
+/// the states of runs.
 const CALLER_SHARES: usize = 4;
-/// A duration longer than the lifetime of any process. It replaces the lifetime of an item if
-/// adding this lifetime to the current time would overflow.
+/// Replaces lifetimes that are too long to add them to the current time.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// An in-memory store, in which each value has a random handle and an expiry time.
+/// An in-memory store whose values have random handles and expiry times.
 ///
 /// The client receives a random handle for each value, and cannot read the value itself. Other
-/// processes cannot access the values, so use this store for a single process, or behind a load
+/// processes cannot access the values. Use this store for a single process, or behind a load
 /// balancer with session affinity. All values are lost when the process ends.
 ///
-/// A `MemoryStore` [for runs](Self::for_runs) keeps the state of each suspended run until it is
-/// taken or expires. If the store is full, it rejects new values.
+/// A `MemoryStore` [for runs](Self::for_runs) keeps each state until it is taken or expires. A full
+/// store rejects new states.
 ///
-/// A `MemoryStore` [for results](Self::for_results) evicts older results if there is no room for a
-/// new result. If the caller of the new result exceeds its [share](Self::max_caller_bytes), its own
-/// oldest results are evicted. If the [total size](Self::max_total_bytes) is exceeded, the oldest
-/// results of the caller that uses the most bytes are evicted. A caller that stores many results
-/// therefore evicts its own rather than those of other callers.
+/// A `MemoryStore` [for results](Self::for_results) evicts older results to make room for a new
+/// one. If the caller exceeds its [limit](Self::max_caller_bytes), its own oldest results are
+/// evicted. If the store exceeds its [total size](Self::max_total_bytes), the oldest results of the
+/// caller that uses the most bytes are evicted. A caller that stores many results therefore evicts
+/// its own results first.
 ///
 /// See the [module docs](super) for an example.
 #[derive(Debug)]
@@ -60,65 +59,56 @@ pub struct MemoryStore {
     kept: Mutex<Entries>,
 }
 
-/// The reaction of a store to a new item for which it has no room, or which would exceed the limit
-/// of the caller.
+/// The reaction of a store to a new value for which it has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenFull {
-    /// The store rejects the new item. Used for the states of runs, which must be kept until they
-    /// expire.
+    /// Rejects the new value. Used for the states of runs, which must not be evicted.
     Refuse,
-    /// The store evicts older items to make room for the new item. Used for tool results. Each
-    /// store documents which items it evicts first.
+    /// Evicts older values. Used for tool results. Each store documents which values it evicts
+    /// first.
     DropOldest,
 }
 
-/// The maximum total size of the items of one caller in a store.
+/// The limit for the values of one caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
-    /// A fixed number of bytes.
     Bytes(usize),
-    /// The maximum total size of the store, divided by this number. For example, with `Part(4)`,
-    /// each caller can use a quarter of the store.
+    /// The maximum size of the store, divided by this number. For example, `Part(4)` is a quarter.
     Part(usize),
 }
 
 #[derive(Default)]
 struct Entries {
     items: HashMap<Handle, Item>,
-    /// The expiry time and the handle of each item, sorted by expiry time. The first item expires
-    /// first.
+    /// The expiry times and handles of all items, so that the item that expires next comes first.
     expiries: BTreeSet<(Instant, Handle)>,
     bytes: usize,
-    /// The items of each caller, and their total size. Contains only callers that have items in the
-    /// store.
+    /// The items of each caller. Callers without items are not included.
     callers: HashMap<Caller, Account>,
-    /// All callers that have items, sorted by rank. If the store is full, it evicts the oldest item
-    /// of the last caller.
+    /// The callers by rank. A full store evicts the oldest item of the last caller.
     ranks: BTreeSet<(Rank, Caller)>,
 }
 
 type Handle = Arc<str>;
 type Caller = Arc<[u8]>;
-/// The rank of a caller: the total size of its items in bytes, and the expiry time of its oldest
-/// item. If the store is full, it evicts items of the caller with the highest rank.
+/// The total size of a caller's items in bytes, and the expiry time of its oldest item. A full
+/// store evicts items of the caller with the highest rank.
 type Rank = (usize, Reverse<Instant>);
 
 /// The items of one caller, and their total size in bytes.
 #[derive(Default)]
 struct Account {
     bytes: usize,
-    /// The expiry time and the handle of each item of the caller, sorted by expiry time. The first
-    /// item is the oldest.
+    /// The expiry times and handles of the items. The oldest item comes first.
     items: BTreeSet<(Instant, Handle)>,
 }
 
 struct Item {
-    /// The stored value. An `Arc<[u8]>` has no spare capacity, so the memory use equals the counted
-    /// size. To read the value, clone the `Arc` while the store is locked, and copy the bytes after
-    /// releasing the lock.
+    /// An `Arc<[u8]>` has no spare capacity, so that its memory equals the counted size. Readers
+    /// clone the `Arc` while the store is locked, and copy the bytes afterwards.
     bytes: Arc<[u8]>,
     owner: Box<[u8]>,
-    /// The caller whose limit the item counts toward. `None` if the store has no limit per caller.
+    /// The caller toward whose limit the item counts. `None` if there is no limit per caller.
     caller: Option<Caller>,
     expiry: Instant,
 }
@@ -180,8 +170,8 @@ impl MemoryStore {
     }
 
     /// Sets the maximum total size of one caller's values in bytes, including an overhead of 512
-    /// bytes for each value. For the states of runs, it defaults to a quarter of
-    /// [`max_total_bytes`](Self::max_total_bytes). For results, it defaults to `max_total_bytes`.
+    /// bytes for each value. Defaults to a quarter of [`max_total_bytes`](Self::max_total_bytes)
+    /// for the states of runs, and to `max_total_bytes` for results.
     ///
     /// In a store for runs, the limit per caller applies only if the composite layer has a
     /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
@@ -298,8 +288,8 @@ impl Store for MemoryStore {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns the item with the given handle. Returns an error if no item has this handle, or if
-    /// the owner of the item is not `owner`.
+    /// Returns the item with this handle. Returns an error if it does not exist or has another
+    /// owner.
     fn find(&self, handle: &str, owner: &[u8]) -> Result<&Item, TakeError> {
         match self.items.get(handle) {
             None => Err(TakeError::UNKNOWN),
@@ -334,8 +324,8 @@ impl Entries {
         Some(item)
     }
 
-    /// Calls `change` with the account of a caller, and updates the caller's rank. Creates the
-    /// account if the caller has none, and removes it if it contains no items afterwards.
+    /// Calls `change` with the items of a caller, and updates the caller's rank. Adds the caller if
+    /// it is new, and removes it if it has no items afterwards.
     fn adjust(&mut self, caller: &Caller, change: impl FnOnce(&mut Account)) {
         let mut account = self.callers.remove(caller).unwrap_or_default();
         if let Some(rank) = account.rank() {
@@ -352,12 +342,12 @@ impl Entries {
         self.callers.get(caller).map_or(0, |account| account.bytes)
     }
 
-    /// Evicts items until the store has room for a new item of size `size`. First evicts the oldest
-    /// items of `caller` until the new item fits into its share. Then repeatedly evicts the oldest
-    /// item of the caller that uses the most bytes.
+    /// Evicts items until there is room for a new item with the size `size`. Evicts the oldest
+    /// items of `caller` until the new item is within the limit `share` of this caller. Then
+    /// repeatedly evicts the oldest item of the caller that uses the most bytes.
     ///
-    /// When the store compares callers, it adds the size of the new item to the size of `caller`.
-    /// Therefore a caller with items cannot evict the items of callers that use fewer bytes.
+    /// The size of the new item counts as used by `caller`. If `caller` already has items, it can
+    /// therefore not evict the items of callers that use fewer bytes.
     fn make_room(&mut self, size: usize, caller: &Caller, max: usize, share: usize) {
         while self.bytes_of(caller) + size > share && self.drop_oldest_of(caller) {}
         while self.bytes + size > max {
@@ -373,8 +363,8 @@ impl Entries {
         oldest.is_some_and(|(_, handle)| self.remove(&handle).is_some())
     }
 
-    /// Removes the item that expires first. Because all items have the same lifetime, this is the
-    /// oldest item.
+    /// Removes the item that expires first. This is the oldest item, because all items have the
+    /// same lifetime.
     fn drop_first(&mut self) -> bool {
         let first = self.expiries.first().map(|(_, handle)| handle.clone());
         first.is_some_and(|handle| self.remove(&handle).is_some())
@@ -400,8 +390,8 @@ impl fmt::Debug for Entries {
 // === impl Account ===
 
 impl Account {
-    /// Returns the caller's rank, which determines whose items are evicted first. Returns `None` if
-    /// the caller has no items.
+    /// Returns the rank of the caller, which determines whose items are evicted first. Returns
+    /// `None` if the caller has no items.
     fn rank(&self) -> Option<Rank> {
         self.items.first().map(|(expiry, _)| (self.bytes, Reverse(*expiry)))
     }

@@ -1,15 +1,15 @@
 //! Stores for values that clients refer to by handles: the states of suspended runs, and the full
 //! versions of truncated results.
 //!
-//! If a composite, a tool that calls other tools, needs user input, it answers the client's call
-//! with its questions, and the run of the composite is suspended. The client then repeats the call
-//! with the answers, and the run continues. In the meantime, the progress of the run, called its
-//! *state*, is in a [`Store`]. The store returns a *handle*: a string that the client keeps, and
-//! sends back with the answers.
+//! A composite is a tool that calls other tools. If it needs user input, it replies to the client's
+//! call with questions, and its run is suspended. The client then repeats the call with the
+//! answers, and the run continues. In the meantime, the progress of the run, called its *state*, is
+//! in a [`Store`]. The store returns a *handle*: a string that the client keeps and sends back with
+//! the answers.
 //!
-//! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates tool results that are too large.
-//! If the layer has a store, it stores the full result there as JSON. The truncated result contains
-//! a link to the full result, so that the client can read the rest.
+//! A [`TruncateLayer`](crate::truncate::TruncateLayer) truncates large tool results. If it has a
+//! store, it stores the full results there as JSON. Each truncated result contains a link to the
+//! full result, so that the client can read the rest.
 //!
 //! | | [`SealedStore`] | [`SignedStore`] | [`MemoryStore`] | [`RedisStore`] |
 //! |---|---|---|---|---|
@@ -24,9 +24,9 @@
 //!
 //! [`SealedStore`] needs the feature `sealed`, which the default feature `config` enables.
 //!
-//! Each value in a [`Store`] has an *owner*. A request can retrieve the value only if it has the
-//! same owner. The owner of a run's state is the call that began the run, together with its caller.
-//! The owner of a tool result is the caller of the tool.
+//! Each value in a [`Store`] has an *owner*, and only requests of this owner can retrieve it. The
+//! owner of a run's state is the call that started the run, together with its caller. The owner of
+//! a tool result is the caller of the tool.
 //!
 //! # Examples
 //!
@@ -84,35 +84,33 @@ pub(crate) use self::{
     stateless::STATE_TTL,
 };
 
-/// The store that a composite layer uses if no other store is set. With the feature `sealed`, it
-/// encrypts the states of runs.
+/// The default store of a composite layer, which encrypts the states of runs (feature `sealed`).
 #[cfg(feature = "sealed")]
 pub(crate) type DefaultStore = SealedStore;
-/// The store that a composite layer uses if no other store is set. Without the feature `sealed`, it
-/// signs the states of runs, but does not encrypt them.
+/// The default store of a composite layer, which signs the states of runs. Without the feature
+/// `sealed`, it does not encrypt them.
 #[cfg(not(feature = "sealed"))]
 pub(crate) type DefaultStore = SignedStore;
 
-/// A store of values, which returns a handle for each value. A value is the state of a suspended
-/// run, or the full version of a truncated tool result.
+/// A store of values with handles. A value is the state of a suspended run, or the full version of
+/// a truncated tool result.
 ///
-/// Clients receive the handles of a `Store` and send them back later. A client may send any string,
-/// so implementations must not trust a handle.
+/// Clients receive handles and send them back later. Implementations must not trust a handle,
+/// because clients may send any string.
 ///
-/// Some stores limit the total size of each caller's values. For this purpose, the methods of
-/// `Store` receive a `caller`, which identifies the caller of the request. If the server does not
-/// identify callers, `caller` is `None`, and there is no limit per caller. Otherwise, all requests
-/// without a caller share one value of `caller`.
+/// Some stores limit the total size of each caller's values. For these stores, `caller` identifies
+/// the caller of the request. If the server does not identify callers, `caller` is `None`, and
+/// there is no limit per caller. If it does, all requests without a caller have the same `caller`.
 ///
 /// See the [module docs](self) for an example.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Stores a value and returns its handle, which cannot be guessed. To retrieve the value, a
-    /// request needs the handle and the owner.
+    /// Stores a value and returns its handle, which cannot be guessed. Requests need the handle and
+    /// the owner to retrieve the value.
     ///
     /// # Errors
     ///
     /// The future returns an error if the value is too large, if the store is full or unavailable,
-    /// or if the caller's share of the store is full.
+    /// or if the caller's values would exceed their limit.
     fn put<'a>(
         &'a self,
         value: Vec<u8>,
@@ -120,8 +118,8 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<String, PutError>>;
 
-    /// Removes the value with the given handle from the store and returns it. Composites use this
-    /// method for the states of runs, so that a state is used only once.
+    /// Removes and returns the value with this handle. Composites use this method for the states of
+    /// runs, so that each state is used only once.
     ///
     /// # Errors
     ///
@@ -135,8 +133,8 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the value with the given handle, and leaves it in the store. This method is used for
-    /// results, which can be retrieved any number of times until they expire.
+    /// Returns the value with this handle, and leaves it in the store. Used for results, which can
+    /// be retrieved any number of times until they expire.
     ///
     /// # Errors
     ///
@@ -148,13 +146,12 @@ pub trait Store: fmt::Debug + Send + Sync {
         caller: Option<&'a [u8]>,
     ) -> BoxFuture<'a, Result<Vec<u8>, TakeError>>;
 
-    /// Returns the maximum size of a value in bytes: [`put`](Self::put) rejects larger values.
+    /// Returns the maximum size of a value in bytes. [`put`](Self::put) rejects larger values.
     /// Defaults to `None`, which means that the limit is unknown.
     ///
-    /// Composites use the maximum size to fail early. If a composite knows that the state of a run
-    /// will be too large at a later question, it rejects the run before it calls a tool that may
-    /// have side effects. If the maximum is unknown, the run fails only when it reaches the
-    /// question.
+    /// With a known maximum, composites fail early: if the state of a run will certainly be too
+    /// large at a later question, a composite rejects the run before it calls a tool that may have
+    /// side effects. Otherwise, the run fails when it reaches the question.
     fn max_bytes(&self) -> Option<usize> {
         None
     }
@@ -194,8 +191,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 /// Returns bytes that identify a caller in a store, for example as the owner of a value. `None`
-/// stands for all unknown callers. It is encoded differently from every name, including the empty
-/// name.
+/// stands for all unknown callers, and differs from every name, even the empty one.
 pub(crate) fn caller_key(caller: Option<&str>) -> Vec<u8> {
     match caller {
         Some(caller) => [b"caller ", caller.as_bytes()].concat(),

@@ -1,4 +1,4 @@
-//! A store that keeps no data on the server: each handle contains the encrypted state of a run.
+//! A store without data on the server: each handle contains the encrypted state of a run.
 
 use std::{
     sync::Arc,
@@ -16,31 +16,30 @@ use super::{
     stateless::{Key, Keys, Limits, SEALED, SIGNED, stateless_store, unknown_key},
 };
 
-/// A label that is used to derive the keys and as a part of the associated data, so that a handle
-/// of another program or in another format cannot be decrypted.
+/// Separates handles of this format from handles of other programs and formats. Part of the derived
+/// keys and of the associated data.
 const LABEL: &[u8] = b"mcp-composite/sealed-state/1";
-/// The length in bytes of a key of XChaCha20-Poly1305.
+/// The length of a key of XChaCha20-Poly1305, in bytes.
 const KEY: usize = size_of::<chacha20poly1305::Key>();
-/// The length in bytes of the random nonce at the beginning of a sealed state.
+/// The length of the random nonce at the beginning of a sealed state, in bytes.
 const NONCE: usize = size_of::<XNonce>();
-/// The length in bytes of the authentication tag at the end of a sealed state.
+/// The length of the authentication tag at the end of a sealed state, in bytes.
 const TAG: usize = size_of::<Tag>();
-/// The length in bytes of the header that is encrypted together with each state. It consists of the
-/// expiry time and the length of the state.
+/// The length of the expiry time and the length field, which are encrypted before each state, in
+/// bytes.
 const HEADER: usize = 2 * size_of::<u64>();
-/// Before encryption, a state with its header is padded to a multiple of this number of bytes, to
-/// hide its exact length.
+/// States are padded to a multiple of this number of bytes, to hide their exact length.
 const BLOCK: usize = 256;
 
-/// A store that keeps no data on the server. The handle, which the client keeps, contains the
-/// encrypted state of the run.
+/// A store without data on the server. The handle, which the client keeps, contains the encrypted
+/// state of the run.
 ///
-/// Any process with the same key can resume a suspended run. A client can neither read nor change
-/// the state, but it can see the ID of the key and the size of the state, rounded up to a multiple
+/// Any process with the same key can resume a suspended run. Clients can neither read nor change
+/// the state. They can see the ID of the key, and the size of the state, rounded up to a multiple
 /// of 256 bytes.
 ///
-/// A sealed state can be used any number of times until it expires, so a client can return to a
-/// question and answer it differently. To allow only one answer, use a
+/// A sealed state can be used any number of times until it expires. A client can therefore return
+/// to a question and answer it differently. To allow only one answer, use a
 /// [`MemoryStore`](super::MemoryStore).
 ///
 /// A `SealedStore` with the [random key](Self::ephemeral) of the process is the default store of a
@@ -57,8 +56,8 @@ const BLOCK: usize = 256;
 /// 2. Put the new key first.
 /// 3. When all states that were encrypted with the old key have expired, remove the old key.
 ///
-/// The `Debug` output of a `SealedStore` never contains a key, and the store overwrites its keys in
-/// memory when its last clone is dropped.
+/// The `Debug` output of a `SealedStore` contains no key. The keys are overwritten in memory when
+/// the last clone of the store is dropped.
 ///
 /// # Encryption
 ///
@@ -103,18 +102,17 @@ const BLOCK: usize = 256;
 /// ```
 #[derive(Clone)]
 pub struct SealedStore {
-    /// The keys of the store, at least one. The first key encrypts new states, and every key can
-    /// decrypt states.
+    /// The first key encrypts new states. Every key can decrypt states. There is at least one key.
     keys: Arc<[CipherKey]>,
     limits: Limits,
 }
 
-/// A key that encrypts and decrypts states, with the ID by which handles refer to it.
+/// A key with the ID by which handles refer to it.
 struct CipherKey {
     id: String,
-    /// The ID in base64, as it is contained in handles.
+    /// The ID in base64, as in handles.
     encoded_id: String,
-    /// The cipher with its key. It overwrites the key in memory when it is dropped.
+    /// Overwrites its key in memory when it is dropped.
     cipher: XChaCha20Poly1305,
 }
 
@@ -183,8 +181,8 @@ impl SealedStore {
         state.map(<[u8]>::to_vec).ok_or(TakeError::MALFORMED)
     }
 
-    /// Returns the maximum size in bytes of a state that this store can seal. The handle of a
-    /// larger state would exceed the maximum length of a handle.
+    /// Returns the maximum size of a state, in bytes. The handle of a larger state would be too
+    /// long.
     fn max_state(&self) -> usize {
         let characters = self.limits.max_item_bytes.saturating_sub(self.keys[0].prefix());
         // In base64, four characters encode three bytes.
@@ -205,15 +203,14 @@ impl CipherKey {
         Self { encoded_id: URL_SAFE_NO_PAD.encode(&id), id, cipher }
     }
 
-    /// Returns the length of the first two parts of a handle with this key, `es1.<key ID>.`,
-    /// including both dots.
+    /// Returns the length of `es1.<key ID>.`, with which handles of this key begin.
     const fn prefix(&self) -> usize {
         SEALED.len() + 1 + self.encoded_id.len() + 1
     }
 
-    /// Returns the associated data for the encryption of a state, which contains the ID of the key
-    /// and the owner of the state. The state can be decrypted only with the same data. Each part is
-    /// preceded by its length, so that different IDs and owners always result in different data.
+    /// Returns the associated data for the encryption of a state: the ID of the key and the owner
+    /// of the state. A state can be decrypted only with the same data. Each part is preceded by its
+    /// length, so that different parts always result in different data.
     fn associated_data(&self, owner: &[u8]) -> Vec<u8> {
         let mut data = Vec::new();
         for part in [LABEL, self.id.as_bytes(), owner] {
@@ -223,8 +220,8 @@ impl CipherKey {
         data
     }
 
-    /// Decrypts a sealed state in place. `sealed` contains a nonce, the encrypted data and an
-    /// authentication tag. Returns the decrypted data, or an error if the tag does not match.
+    /// Decrypts a sealed state in place. It consists of a nonce, the encrypted data and an
+    /// authentication tag. Returns an error if the tag does not match.
     fn decrypt<'s>(&self, sealed: &'s mut [u8], owner: &[u8]) -> Result<&'s [u8], TakeError> {
         let (nonce, rest) = sealed.split_first_chunk_mut::<NONCE>().ok_or(TakeError::MALFORMED)?;
         let (data, tag) = rest.split_last_chunk_mut::<TAG>().ok_or(TakeError::MALFORMED)?;
@@ -243,7 +240,7 @@ fn now() -> u64 {
     millis(since)
 }
 
-/// Returns the time at which a state expires that is sealed now, in milliseconds since 1970.
+/// Returns the expiry time of a state that is sealed now, in milliseconds since 1970.
 fn expiry(ttl: Duration) -> u64 {
     now().saturating_add(millis(ttl))
 }

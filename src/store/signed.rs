@@ -1,4 +1,4 @@
-//! A store that keeps no data on the server: each handle contains the signed state of a run.
+//! A store without data on the server: each handle contains the signed state of a run.
 
 use std::mem;
 
@@ -9,19 +9,18 @@ use super::{
     stateless::{Keys, Limits, SEALED, stateless_store, unknown_key},
 };
 
-/// A store that keeps no data on the server. The handle, which the client keeps, contains the state
-/// of the run and a signature that prevents changes.
+/// A store without data on the server. The handle, which the client keeps, contains the state of
+/// the run and a signature that prevents changes.
 ///
-/// The handle of a signed state contains the state in base64, the expiry time, and a signature
-/// (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). Any process with the same key can resume
-/// a suspended run.
+/// The handle contains the state in base64, the expiry time, and a signature (HMAC-SHA256, created
+/// by rmcp's [`RequestStateCodec`]). Any process with the same key can resume a suspended run.
 ///
-/// A `SignedStore` signs states but does not encrypt them: *a client can read a state*, including
-/// the results of all tools that were called so far. To hide states from clients, use a
+/// A `SignedStore` does not encrypt states: *clients can read them*, including the results of all
+/// tools that were called so far. To hide states from clients, use a
 /// [`SealedStore`](super::SealedStore).
 ///
-/// A signed state can be used any number of times until it expires, so a client can return to a
-/// question and answer it differently. To allow only one answer, use a
+/// A signed state can be used any number of times until it expires. A client can therefore return
+/// to a question and answer it differently. To allow only one answer, use a
 /// [`MemoryStore`](super::MemoryStore).
 ///
 /// # Keys
@@ -93,8 +92,8 @@ impl SignedStore {
         })
     }
 
-    /// Returns an upper bound of the size in bytes of a state that this store can sign. The handle
-    /// of a larger state would exceed the maximum length of a handle.
+    /// Returns an upper bound for the size of a state, in bytes. The handle of a larger state would
+    /// be too long.
     const fn max_state(&self) -> usize {
         // In base64, four characters encode three bytes.
         let max = self.limits.max_item_bytes;

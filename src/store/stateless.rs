@@ -1,5 +1,4 @@
-//! The common parts of the stores that keep no data on the server: their keys, their limits and
-//! their public methods.
+//! The common parts of stores without data on the server: keys, limits and public methods.
 
 use std::{collections::HashSet, sync::OnceLock, time::Duration};
 
@@ -10,40 +9,40 @@ use zeroize::Zeroizing;
 use super::{KeyError, PutError, TakeError};
 use crate::random;
 
-/// The minimum length in bytes of a secret that is used as a key.
+/// The minimum length of a key, in bytes.
 pub(crate) const MIN_KEY: usize = RequestStateCodec::MIN_KEY_LENGTH;
-/// The maximum length of a key ID in bytes.
+/// The maximum length of a key ID, in bytes.
 pub(crate) const MAX_KEY_ID: usize = 255;
 /// The default lifetime of the state of a suspended run.
 pub(crate) const STATE_TTL: Duration = Duration::from_secs(60 * 60);
-/// The default maximum length of a handle in bytes.
+/// The default maximum length of a handle, in bytes.
 const MAX_HANDLE_BYTES: usize = 64 * 1024;
-/// The number of random bytes in the ID of the random key that a process creates.
+/// The number of random bytes in the ID of the random key of a process.
 const RANDOM_ID: usize = 8;
 
-/// The ID of the key in a store that was created with a single key and without an ID.
+/// The ID of the key in a store with a single key.
 const DEFAULT_ID: &str = "default";
-/// The prefix of the ID of the random key that a process creates.
+/// The beginning of the ID of the random key of a process.
 const EPHEMERAL_ID: &str = "ephemeral";
 
-/// The first part of the handle of a sealed state, which identifies the format of the handle.
+/// The first part of handles with an encrypted state.
 pub(super) const SEALED: &str = "es1";
-/// The possible first parts of the handle of a signed state. rmcp defines these formats.
+/// The first part of handles with a signed state, as in rmcp.
 #[cfg(feature = "sealed")]
 pub(super) const SIGNED: [&str; 2] = ["rs1", "rs2"];
 
-/// The secrets of a store and their IDs. There is at least one secret. The store uses the first one
-/// for new states, and accepts states that were created with any of them.
+/// The keys of a store, at least one. New states are created with the first key. States that were
+/// created with any of the keys are accepted.
 pub(super) struct Keys(Vec<Key>);
 
-/// A secret with its ID. The secret is overwritten in memory when the value is dropped.
+/// A key with its ID. The key is overwritten in memory when it is dropped.
 #[derive(Clone)]
 pub(super) struct Key {
     pub(super) id: String,
     pub(super) secret: Zeroizing<Vec<u8>>,
 }
 
-/// The limits on the handles of a store: their lifetime and their maximum length.
+/// The lifetime and the maximum length of a store's handles.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) ttl: Duration,
@@ -53,8 +52,8 @@ pub(super) struct Limits {
 // === impl Keys ===
 
 impl Keys {
-    /// Creates the keys of a store. Returns an error if a secret is too short, if an ID is empty,
-    /// too long or not unique, or if there are no keys.
+    /// Checks the keys of a store. Returns an error if a key is too short, if an ID is empty, too
+    /// long or not unique, or if there are no keys.
     pub(super) fn new<I, K>(keys: impl IntoIterator<Item = (I, K)>) -> Result<Self, KeyError>
     where
         I: Into<String>,
@@ -79,15 +78,14 @@ impl Keys {
         if keys.is_empty() { Err(KeyError::None) } else { Ok(Self(keys)) }
     }
 
-    /// Creates the keys of a store with a single secret, which gets the ID `default`. Returns an
-    /// error if the secret is too short.
+    /// Creates the keys of a store with a single key, whose ID is `default`. Returns an error if it
+    /// is too short.
     pub(super) fn single(key: impl Into<Vec<u8>>) -> Result<Self, KeyError> {
         Self::new([(DEFAULT_ID, key)])
     }
 
-    /// Returns the random key of this process, which is created at the first call. The ID of the
-    /// key is also random, so that a store can distinguish a state of another process from a
-    /// modified state.
+    /// Returns the random key of this process, which is created by the first call. Its ID is also
+    /// random, so that the states of other processes can be distinguished from modified states.
     ///
     /// # Panics
     ///
@@ -104,7 +102,7 @@ impl Keys {
         Self(vec![key.clone()])
     }
 
-    /// Returns the ID of the key that is used for new states.
+    /// Returns the ID of the key with which new states are created.
     pub(super) fn first_id(&self) -> &str {
         self.0.first().map_or("", |key| &*key.id)
     }
@@ -133,8 +131,8 @@ impl Default for Limits {
     }
 }
 
-/// Returns the error for a handle that refers to an unknown key: its second part is not the ID of a
-/// key of the store.
+/// Returns the error for a handle with an unknown key. The ID of the key is the second part of the
+/// handle.
 pub(super) fn unknown_key(handle: &str) -> TakeError {
     let id = handle.split('.').nth(1).and_then(|id| URL_SAFE_NO_PAD.decode(id).ok());
     let id = id.filter(|id| id.len() <= MAX_KEY_ID).and_then(|id| String::from_utf8(id).ok());
@@ -145,8 +143,8 @@ pub(super) fn unknown_key(handle: &str) -> TakeError {
     }
 }
 
-/// Implements the public methods, [`Store`](super::Store) and `Debug` for a store that keeps no
-/// data on the server.
+/// Implements the public methods, [`Store`](super::Store) and `Debug` for a store without data on
+/// the server.
 ///
 /// The type needs a field `limits`, and these methods: `with_keys` creates it, `seal` converts a
 /// state to a handle, `open` does the reverse, and `max_state` returns the maximum size of a state.
@@ -162,9 +160,9 @@ macro_rules! stateless_store {
                 crate::store::stateless::Keys::single(key).map(Self::with_keys)
             }
 
-            /// Creates a store with several keys, each with an ID. The store creates states with
-            /// the first key, and accepts states that were created with any of the keys. Each
-            /// handle contains the ID of its key.
+            /// Creates a store with several keys, each with an ID. New states are created with the
+            /// first key. States that were created with any of the keys are accepted. Each handle
+            /// contains the ID of its key.
             ///
             /// # Errors
             ///
@@ -183,8 +181,7 @@ macro_rules! stateless_store {
             /// Creates a store with a random key. Within a process, all stores that are created by
             /// this method share the key.
             ///
-            /// The states of a store with a random key become invalid when the process ends, and
-            /// other processes do not accept them.
+            /// The states become invalid when the process ends. Other processes do not accept them.
             ///
             /// # Panics
             ///
@@ -204,9 +201,9 @@ macro_rules! stateless_store {
             /// Sets the maximum length of a handle in bytes. Defaults to 64 KiB, which is enough
             /// for a state of about 48 KiB.
             ///
-            /// If the state of a run is certain to exceed the maximum length at a later question,
-            /// the composite rejects the run before it calls a tool that may have side effects. A
-            /// longer handle that a client sends is rejected.
+            /// If the state of a run will certainly be too large at a later question, the composite
+            /// rejects the run before it calls a tool that may have side effects. Longer handles
+            /// from clients are rejected.
             #[must_use]
             pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
                 self.limits.max_item_bytes = bytes;
