@@ -1,4 +1,4 @@
-//! Cached results in Redis, shared by replicas.
+//! A cache of tool results in Redis, which several replicas share.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -11,28 +11,27 @@ use tokio::time::Instant;
 use super::connection::{Away, Connection};
 use crate::cache::{CacheKey, CacheStore};
 
-/// The maximum size in bytes of a cached result in Redis. Larger results are cached only in the
-/// memory of the process.
+/// The maximum size of a result in Redis, in bytes. Larger results are cached only in the memory of
+/// the process.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// After a failed request, the cache does not contact the server for this time. Without the pause,
+/// The time for which the cache sends no requests to the server after one has failed. Otherwise,
 /// every call would wait for the timeout of the connection.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// A cache of tool results in Redis that several replicas share.
 ///
-/// The keys in Redis begin with `PREFIX:cache:` and depend on the tool's definition, its arguments
+/// The keys in Redis begin with `PREFIX:cache:`, and depend on the tool's definition, its arguments
 /// and the caller. The results are stored as unencrypted JSON, and are deleted when they expire.
 /// Results of more than 4 MiB are not stored.
 ///
-/// While the Redis server is unavailable, tools are called as if no result was cached. After a
-/// failed request, the cache does not contact the server for five seconds.
+/// While the Redis server is unavailable, no cached results are used. After a failed request, the
+/// cache sends no requests to the server for five seconds.
 #[derive(Clone, Debug)]
 pub struct RedisCache {
     pub(super) connection: Connection,
-    /// The prefix of all Redis keys, without the colon that follows it.
+    /// The prefix of all Redis keys, without a colon at its end.
     pub(super) prefix: Arc<str>,
-    /// After a failed request, the time until which the cache does not contact the server. `None`
-    /// if no request has failed, or if the pause has ended.
+    /// The end of the pause after a failed request. `None` while there is no pause.
     pub(super) away: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -51,8 +50,8 @@ impl RedisCache {
         away.is_some()
     }
 
-    /// Logs that the server is unavailable, and starts a pause in which the cache does not contact
-    /// it. Does nothing during a pause.
+    /// Starts a pause after a failed request, and logs that the server is unavailable. Does nothing
+    /// during a pause.
     fn note(&self, why: &Away) {
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if away.is_none() {

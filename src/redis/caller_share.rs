@@ -1,4 +1,4 @@
-//! Limits the total size of the items that one caller has in a Redis store.
+//! Limits the total size of the values of one caller in a Redis store.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -11,18 +11,16 @@ use super::{
 };
 use crate::{random, store::WhenFull};
 
-/// The overhead in bytes that is added to the size of each item. It accounts for memory that Redis
-/// uses in addition to the value and its owner.
+/// The memory that Redis needs for a value in addition to its size and its owner, in bytes.
 const OVERHEAD: usize = 512;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("share.lua")));
 static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("release.lua")));
 
-/// The quota of one caller in a Redis store, which limits the total size of the caller's items.
+/// The values of one caller in a Redis store, whose total size is limited.
 ///
-/// The sizes of the caller's items are stored in one sorted set. Each script therefore uses a
-/// single key, so that it works in a cluster. When an item is added, the entries of expired items
-/// are removed.
+/// The sizes of all values of the caller are in one sorted set. Each script therefore uses a single
+/// key, as Redis clusters require. Adding a value removes the entries of expired values.
 #[derive(Debug)]
 pub(super) struct Share<'s> {
     connection: &'s Connection,
@@ -37,15 +35,15 @@ impl<'s> Share<'s> {
         Self { connection, key }
     }
 
-    /// Returns the number of bytes that count toward the caller's limit for an item. This is
-    /// `value`, the size of the stored value, plus an overhead.
+    /// Returns the number of bytes of a value that count toward the caller's limit: its size, plus
+    /// an overhead.
     pub(super) const fn size(value: usize) -> usize {
         value.saturating_add(OVERHEAD)
     }
 
-    /// Reserves room for an item in the caller's share. If this evicts other items, returns their
-    /// IDs, and the caller of `reserve` must delete their values from Redis. Returns `None` if
-    /// there is not enough room.
+    /// Reserves room for a value of the caller. Returns the IDs of other values that were evicted
+    /// for it, which the caller of `reserve` must delete. Returns `None` if there is not enough
+    /// room.
     pub(super) async fn reserve(
         &self,
         id: &str,
@@ -75,9 +73,9 @@ impl<'s> Share<'s> {
         Ok(Some(evicted.collect()))
     }
 
-    /// Shortens the time for which an item counts toward the caller's limit: it counts until
-    /// `after` has passed, or until the item expires if that is earlier. If the request to Redis
-    /// fails, the item counts until it expires.
+    /// Makes a value count toward the caller's limit only until `after` has passed, or until it
+    /// expires if this is earlier. If the request to Redis fails, the value counts until it
+    /// expires.
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);

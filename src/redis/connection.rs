@@ -1,4 +1,4 @@
-//! A connection to Redis that is established when it is first used.
+//! A connection to a Redis server.
 
 use std::{
     fmt,
@@ -13,11 +13,10 @@ use ::redis::{
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-/// A connection to a Redis server. It is established when it is first used, and established again
-/// after it was lost.
+/// A connection to a Redis server. It is established on first use, and again after it was lost.
 ///
-/// If the server is unavailable, requests fail immediately or after a timeout, and do not wait
-/// until the server is available again. The next request tries to reconnect.
+/// While the server is unavailable, requests fail immediately or after a timeout. The next request
+/// tries to reconnect.
 #[derive(Clone)]
 pub(super) struct Connection {
     client: Client,
@@ -25,8 +24,7 @@ pub(super) struct Connection {
     current: Arc<Mutex<Option<Arc<ConnectionManager>>>>,
 }
 
-/// The reason why a Redis request failed: the server has not responded before the timeout, or the
-/// `redis` crate has returned an error.
+/// The reason why a request to Redis failed: a timeout, or an error of the `redis` crate.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Away {
     #[error("no answer within {0:?}")]
@@ -38,8 +36,8 @@ pub(super) enum Away {
 // === impl Away ===
 
 impl Away {
-    /// Returns `true` if the server has responded with a permanent error, so that the same request
-    /// would fail again.
+    /// Returns `true` for a permanent error of the server, which the same request would cause
+    /// again.
     pub(super) fn is_final(&self) -> bool {
         // The codes of temporary errors: the server is out of memory or busy, or other servers of
         // the cluster are not ready.
@@ -62,8 +60,8 @@ impl Connection {
         Self { client, timeout, current: Arc::default() }
     }
 
-    /// Sends a request, which the function `ask` builds. If the connection turns out to be lost,
-    /// reconnects and sends the request once more. The request must therefore be idempotent.
+    /// Sends the request that `ask` builds. If the connection turns out to be lost, reconnects and
+    /// sends the request once more. The request must therefore be idempotent.
     pub(super) async fn ask<'a, T, F>(&self, ask: F) -> Result<T, Away>
     where
         F: Fn(ConnectionManager) -> BoxFuture<'a, RedisResult<T>>,
@@ -107,8 +105,8 @@ impl Connection {
         Ok(Arc::clone(current.insert(Arc::new(new))))
     }
 
-    /// Drops the connection `used`, so that the next request establishes a new connection. Does
-    /// nothing if another request has already replaced it.
+    /// Drops the connection `used`, so that the next request reconnects. Does nothing if another
+    /// request has already replaced it.
     fn forget(&self, used: &Arc<ConnectionManager>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
@@ -124,9 +122,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns `true` if the server has responded with an error that would be the same on a new
-/// connection. Returns `false` if the connection has failed, or if another server may have taken
-/// over.
+/// Returns `true` for an error that would be the same on a new connection. Returns `false` if the
+/// connection failed, or if another server may have taken over.
 fn is_answer(error: &RedisError) -> bool {
     match error.kind() {
         // A new connection may succeed, because another server may have taken over.

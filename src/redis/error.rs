@@ -22,8 +22,7 @@ pub enum RedisError {
         /// The scheme of the URL, such as `rediss`.
         scheme: String,
     },
-    /// The Redis server is unavailable. The string contains the reason, which is meant for logs,
-    /// not for clients.
+    /// The Redis server is unavailable. Contains the reason, for logs and not for clients.
     #[error("the Redis server is not available: {0}")]
     Unavailable(Cow<'static, str>),
 }

@@ -1,9 +1,9 @@
-//! Hashes names for Redis keys, so that the keys have a fixed length and do not disclose the names.
+//! Hashes names for Redis keys. Such keys have a fixed length and do not disclose the names.
 
 use sha2::{Digest, Sha256};
 
-/// Returns the SHA-256 digest of a sequence of byte strings. Different sequences have different
-/// digests, even if their concatenations are equal.
+/// Returns the SHA-256 digest of a sequence of byte strings. For example, `["ab", "c"]` and `["a",
+/// "bc"]` have different digests.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in parts {

@@ -11,25 +11,24 @@
 //! | [`tasks`](RedisServer::tasks) | [`TaskStore`](crate::tasks::TaskStore) | tasks |
 //! | [`results`](RedisServer::results) | [`Store`](crate::store::Store) | full versions of truncated results |
 //!
-//! Each Redis store has a separate connection, which it establishes when it is first used, and
-//! again after it was lost. So an unavailable server is not a configuration error. While the server
-//! is unavailable, cached results are not used, and each call that needs another store fails:
-//! immediately if the connection is refused, or after the [timeout](RedisServer::timeout) if the
-//! server does not respond. The next call tries again.
+//! Each Redis store has its own connection, which it establishes on first use, and again after it
+//! was lost. An unavailable server is therefore not a configuration error. While the server is
+//! unavailable, cached results are not used. Calls that need another store fail: immediately if the
+//! connection is refused, or after the [timeout](RedisServer::timeout) if the server does not
+//! respond. The next call tries again.
 //!
 //! # The server
 //!
 //! The Redis server must be Redis 6 or later, or Valkey. It can be a single server, or a proxy in
 //! front of a cluster, because all keys of a script have the same hash tag. The Redis user needs
-//! access to all keys that begin with the [prefix](RedisServer::prefix). The user needs permission
-//! for the commands for strings, hashes and sorted sets, and for `EVALSHA`, `SCRIPT LOAD` and
-//! `TIME`.
+//! access to all keys that begin with the [prefix](RedisServer::prefix), and permission for the
+//! commands for strings, hashes and sorted sets, and for `EVALSHA`, `SCRIPT LOAD` and `TIME`.
 //!
 //! Configure the Redis server with `maxmemory` and `maxmemory-policy noeviction`, so that a full
 //! server rejects new values. With other policies, the server would evict budgets and waiting runs.
-//! Handles and the IDs of tasks are stored only as SHA-256 digests, and so are the names of
-//! callers, except in the records of tasks. States, results and tasks are stored unencrypted, so
-//! all users with access to the server can read them.
+//! Handles, the IDs of tasks and the names of callers are stored as SHA-256 digests. The records of
+//! tasks, however, contain the names of callers. States, results and tasks are stored unencrypted,
+//! so that all users with access to the server can read them.
 //!
 //! # Examples
 //!
@@ -81,15 +80,15 @@ pub use self::{
 };
 use crate::store::{MAX_RESULT_BYTES, MAX_STATE_BYTES, RESULT_TTL, STATE_TTL, WhenFull};
 
-/// The default prefix of all Redis keys.
+/// The default of [`RedisServer::prefix`].
 const PREFIX: &str = "mcp-composite";
-/// The default timeout of a request to the Redis server.
+/// The default of [`RedisServer::timeout`].
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// The default maximum total size in bytes of the states of one caller's suspended runs.
+/// The default limit for the states of one caller's suspended runs, in bytes.
 const MAX_CALLER_BYTES: usize = 16 * 1024 * 1024;
 
 /// The address and settings of a Redis or Valkey server. Its methods create stores in the server,
-/// for example for budgets. See the [module docs](self) for an example.
+/// such as a store for budgets. See the [module docs](self) for an example.
 #[derive(Clone)]
 pub struct RedisServer {
     client: Client,
@@ -109,7 +108,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the URL is invalid, or if it requires TLS, but TLS is not enabled. The
+    /// Returns an error if the URL is invalid, or if it requires TLS and TLS is not enabled. The
     /// error does not contain the URL, which may contain a password.
     pub fn new(url: &str) -> Result<Self, RedisError> {
         let info = url.into_connection_info().map_err(|error| mistake(url, &error))?;
@@ -120,15 +119,15 @@ impl RedisServer {
         Ok(Self::from_client(client.map_err(|error| mistake(url, &error))?))
     }
 
-    /// Creates the settings from a client of the `redis` crate. Use this for options that a URL
-    /// cannot express. Does not connect to the server yet.
+    /// Creates the settings from a client of the `redis` crate, for options that a URL cannot
+    /// express. Does not connect to the server yet.
     #[must_use]
     pub fn from_client(client: Client) -> Self {
         Self { client, prefix: PREFIX.into(), timeout: TIMEOUT }
     }
 
-    /// Sets the prefix of all keys in Redis, without the colon that follows it in a key. Defaults
-    /// to `mcp-composite`. Processes that use the same Redis server and the same prefix share their
+    /// Sets the prefix of all keys in Redis, without a colon at its end. Defaults to
+    /// `mcp-composite`. Processes with the same Redis server and the same prefix share their
     /// stores.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
@@ -136,8 +135,7 @@ impl RedisServer {
         self
     }
 
-    /// Returns settings with a longer prefix of the Redis keys: the current prefix, a colon, and
-    /// `name`.
+    /// Appends a colon and `name` to the prefix of the Redis keys.
     #[cfg(feature = "config")]
     pub(crate) fn within(mut self, name: &str) -> Self {
         self.prefix = format!("{}:{name}", self.prefix).into();
@@ -203,8 +201,8 @@ impl RedisServer {
         }
     }
 
-    /// Creates a separate connection for a store, so that a small request of this store does not
-    /// wait for a large request of another store.
+    /// Creates a connection for one store. Stores do not share connections, so that a small request
+    /// of one store does not wait for a large request of another one.
     fn connection(&self) -> Connection {
         Connection::new(self.client.clone(), self.timeout)
     }
@@ -220,8 +218,8 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// Converts the error that the `redis` crate has returned for the URL `url`. The returned error
-/// does not contain the URL, which may contain a password.
+/// Converts an error of the `redis` crate for the URL `url`. The result does not contain the URL,
+/// which may contain a password.
 fn mistake(url: &str, error: &::redis::RedisError) -> RedisError {
     match url.split_once("://") {
         Some((scheme @ ("rediss" | "valkeys"), _)) if error.to_string().contains("TLS") => {

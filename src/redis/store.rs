@@ -1,4 +1,4 @@
-//! A store in Redis, in which each value has a random handle and an expiry time.
+//! A store in Redis whose values have random handles and expiry times.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -18,49 +18,47 @@ use crate::{
     store::{PutError, Store, TakeError, WhenFull},
 };
 
-/// The number of random bytes in a handle.
 const HANDLE: usize = 32;
-/// The length in bytes of the digest at the beginning of each stored value, which identifies the
+/// The length of the digest at the beginning of each stored value, in bytes. It identifies the
 /// owner of the value.
 const OWNER: usize = 32;
-/// The number of random bytes in the ID of a request that takes a state. The hexadecimal ID with
-/// the prefix `taken:` has the same length as the digest of the owner, which it replaces when the
-/// state is taken.
+/// The number of random bytes in the ID of a request that takes a value. `taken:` and the ID in
+/// hexadecimal digits are as long as the digest of the owner, which they replace when the value is
+/// taken.
 const TAKING: usize = 13;
-/// How long Redis keeps a value after it was taken. During this time, the request that took the
-/// value can be repeated if its response was lost.
+/// The time for which Redis keeps a value after it was taken. If the response was lost, the same
+/// request can be sent again during this time.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// A duration longer than the lifetime of any server, used as the maximum lifetime of values.
+/// The maximum lifetime of values, longer than the lifetime of any server.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static GIVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("kept.lua")));
 
-/// A store in Redis that several replicas share. It contains either the states of suspended runs or
-/// the full versions of truncated results.
+/// A store in Redis that several replicas share. It contains the states of suspended runs, or the
+/// full versions of truncated results.
 ///
 /// The client receives a random handle for each value, and cannot read the value itself. Any
 /// replica can resume a run, but a state can be taken only once, so that no question is answered
-/// twice. If the response of the Redis server is lost, the replica can take the same state again
-/// within a minute. A result can be retrieved any number of times until it expires. All users with
-/// access to the Redis server can read all values.
+/// twice. If the response of the Redis server is lost, the replica can take the state again within
+/// a minute. A result can be retrieved any number of times until it expires. All users with access
+/// to the Redis server can read all values.
 ///
 /// The keys in Redis begin with `PREFIX:state:` or `PREFIX:result:`. The `maxmemory` setting of
 /// Redis limits the total size of the stored values. A full server rejects new values.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     pub(super) connection: Connection,
-    /// The prefix of all Redis keys of this store. It ends with the kind of the values, as in
-    /// `mcp-composite:state`.
+    /// The prefix of the Redis keys with the kind of values, such as `mcp-composite:state`.
     pub(super) prefix: Arc<str>,
     pub(super) ttl: Duration,
     pub(super) max_item_bytes: usize,
-    /// The maximum total size in bytes of one caller's values, or `None` if there is no limit.
+    /// The maximum total size of one caller's values, in bytes. `None` means unlimited.
     pub(super) max_caller_bytes: Option<usize>,
     pub(super) when_full: WhenFull,
 }
 
-/// How often a client can retrieve a value from the store: only once, like the state of a run, or
-/// many times, like a result.
+/// Determines how often a value can be retrieved: once, like the state of a run, or many times,
+/// like a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     Once,
@@ -90,19 +88,19 @@ impl RedisStore {
     /// bytes for each value. Defaults to 16 MiB for the states of runs. By default, results have no
     /// maximum.
     ///
-    /// If a new state would exceed the limit, it is rejected. If a new result would exceed the
-    /// limit, the caller's oldest results are evicted. A state counts toward the limit until it
-    /// expires, or until one minute after it was taken. The limit applies to states only if the
-    /// composite layer has a [`caller`](crate::composite::CompositeLayer::caller) function. All
-    /// requests for which this function returns `None` count as requests of one caller.
+    /// A new state that would exceed the limit is rejected. A new result that would exceed the
+    /// limit evicts the caller's oldest results. A state counts until it expires, or until one
+    /// minute after it was taken. The limit applies to states only if the composite layer has a
+    /// [`caller`](crate::composite::CompositeLayer::caller) function. All requests for which this
+    /// function returns `None` count as requests of one caller.
     #[must_use]
     pub const fn max_caller_bytes(mut self, bytes: usize) -> Self {
         self.max_caller_bytes = Some(bytes);
         self
     }
 
-    /// Stores a value with its owner in Redis, and returns the handle of the value. If the store
-    /// limits the size of each caller's values, first reserves room in the caller's share.
+    /// Stores a value with its owner, and returns its handle. If the size of each caller's values
+    /// is limited, first reserves room for the value.
     async fn keep(
         &self,
         value: Vec<u8>,
@@ -138,8 +136,7 @@ impl RedisStore {
         Ok(handle)
     }
 
-    /// Reserves room for a value in the caller's share. If older values were evicted from the
-    /// share, deletes them.
+    /// Reserves room for a value of a caller, and deletes the values that were evicted for it.
     async fn reserve(
         &self,
         share: &Share<'_>,
@@ -168,8 +165,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Returns the [`Share`] of a caller, and the maximum size of this share in bytes. Returns
-    /// `None` if `caller` is `None`, or if the store does not limit the shares of callers.
+    /// Returns the values of a caller and their maximum total size, in bytes. Returns `None` if
+    /// `caller` is `None`, or if the size of each caller's values is unlimited.
     fn share(&self, caller: Option<&[u8]>) -> Option<(Share<'_>, usize)> {
         let (caller, max) = caller.zip(self.max_caller_bytes)?;
         Some((Share::new(&self.connection, &self.prefix, caller), max))
@@ -215,7 +212,7 @@ impl RedisStore {
         }
     }
 
-    /// Returns the Redis key of the value with the given ID.
+    /// Returns the Redis key of the value with this ID.
     fn key(&self, id: &str) -> String {
         format!("{}:{id}", self.prefix)
     }
@@ -254,8 +251,8 @@ impl Store for RedisStore {
     }
 }
 
-/// Returns the ID under which a value is stored in Redis, which is a digest of the value's handle.
-/// A person who sees the ID in Redis cannot compute the handle from it.
+/// Returns the ID of a value in Redis, which is a digest of its handle. The handle cannot be
+/// computed from the ID.
 fn id(handle: &str) -> String {
     random::hex(&digest([handle.as_bytes()]))
 }

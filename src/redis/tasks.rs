@@ -28,18 +28,18 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("task
 
 /// A store of [tasks](crate::tasks) in Redis that several replicas share.
 ///
-/// Each change of a task is one script, and uses the clock of the Redis server. The replica that
-/// runs a task holds a [lease](Self::lease). If the replica ends, another one continues the task
-/// when the lease expires.
+/// Each change of a task is one script, with the clock of the Redis server. The replica that runs a
+/// task holds a [lease](Self::lease). If the replica ends, another one continues the task when the
+/// lease expires.
 ///
-/// The keys in Redis begin with `{PREFIX:task}:`, so a cluster keeps all tasks on one server. The
-/// keys of a task expire with the task. The IDs of tasks and the names of callers are stored only
-/// as SHA-256 digests in keys. The records of tasks contain arguments, results and the names of
-/// callers, and are stored unencrypted, so all users with access to the server can read them.
+/// The keys in Redis begin with `{PREFIX:task}:`, so that a cluster keeps all tasks on one server.
+/// The keys of a task expire with the task. Keys contain the IDs of tasks and the names of callers
+/// only as SHA-256 digests. The records of tasks contain arguments, results and the names of
+/// callers. They are stored unencrypted, so that all users with access to the server can read them.
 #[derive(Clone, Debug)]
 pub struct RedisTasks {
     connection: Connection,
-    /// The prefix of all Redis keys of this store, with a hash tag.
+    /// The prefix of all Redis keys. It contains a hash tag, which keeps all keys on one server.
     prefix: Arc<str>,
     lease: Duration,
 }
@@ -51,15 +51,14 @@ impl RedisTasks {
         Self { connection, prefix: format!("{{{prefix}:task}}").into(), lease: LEASE }
     }
 
-    /// Sets the duration of a lease: the time after which another replica takes over the tasks of a
-    /// process that has ended without a release. Defaults to 15 seconds.
+    /// Sets the duration of a lease. After this time, another replica takes over the tasks of a
+    /// process that has ended without releasing them. Defaults to 15 seconds.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Returns the Redis key of a part of the store.
     fn key(&self, name: &str) -> String {
         format!("{}:{name}", self.prefix)
     }

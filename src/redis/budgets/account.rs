@@ -1,4 +1,4 @@
-//! Reserves and settles the amounts of one budget by running Lua scripts in Redis.
+//! Reserves and charges amounts of one budget with Lua scripts in Redis.
 
 use std::{
     sync::{
@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-/// The largest integer that Lua scripts in Redis represent exactly. Larger amounts are clamped to
-/// this value.
+/// The largest integer that Lua scripts in Redis represent exactly. Larger amounts are reduced to
+/// it.
 const MAX: u64 = (1 << 53) - 1;
-/// Maximum number of characters of a budget's name that are stored in Redis. The stored name only
-/// helps operators who inspect the data.
+/// The maximum length of a budget's name in Redis, in characters. The name is stored only for
+/// operators who inspect the data.
 const NAME: usize = 64;
 
 static RESERVE: LazyLock<Script> = LazyLock::new(|| {
@@ -36,29 +36,27 @@ static REMAINING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("account.lua"), include_str!("remaining.lua")))
 });
 
-/// The balance of a budget in Redis: its keys, and the settings of the budget. Either each caller
-/// has a balance, or all callers share one.
+/// The balance of a budget in Redis. All callers share one balance, or each caller has its own.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     keys: [String; 3],
     limit: u64,
-    /// The maximum usage that is recorded for a budget with a refill. Higher usage is clamped to
-    /// this value.
+    /// The maximum usage that is recorded for a budget with a refill. Higher usage is reduced to
+    /// it.
     most: u64,
-    /// The amount that each refill adds to the balance. 0 if the budget is not refilled.
+    /// The amount of each refill. Zero if the budget is never refilled.
     amount: u64,
-    /// The interval between refills in microseconds. 0 if the budget is not refilled.
+    /// The interval between refills in microseconds. Zero if the budget is never refilled.
     every: u64,
     name: String,
 }
 
-/// The response of Redis to a request that reserves an amount of a budget: the amount is reserved,
-/// or the budget is used up.
+/// The response of Redis to a reservation: the amount is reserved, or the budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     Held {
-        /// Whether the request may have been sent twice, because the connection was lost. If so,
-        /// Redis may still receive the first copy after it has answered the second.
+        /// If `true`, the request was sent twice, because the connection was lost. Redis may
+        /// receive the first copy after it has responded to the second one.
         was_repeated: bool,
     },
     Over {
@@ -93,7 +91,8 @@ impl Account {
         }
     }
 
-    /// Reserves `amount` as a lease with the name `lease`. The lease expires after `lasts`.
+    /// Reserves `amount` in the lease with the name `lease`. Redis releases the amount after
+    /// `lasts`, unless the call ends earlier.
     pub(super) async fn reserve(
         &self,
         at: &Connection,
@@ -118,9 +117,8 @@ impl Account {
         })
     }
 
-    /// Ends a lease, and charges `actual`, the amount that the call has used. `may_arrive` is
-    /// `true` if Redis may still receive a delayed request for this lease. Redis then remembers
-    /// that the lease has ended, and rejects the delayed request.
+    /// Ends a lease, and charges `actual`, the amount that the call has used. If `may_arrive` is
+    /// `true`, Redis may still receive a delayed reservation for this lease, and must reject it.
     pub(super) async fn settle(
         &self,
         at: &Connection,
@@ -146,8 +144,7 @@ impl Account {
         asked.await
     }
 
-    /// Returns the name of a lease. It consists of the random `id` of the lease and the reserved
-    /// amount.
+    /// Returns the name of a lease, which consists of a random `id` and the reserved amount.
     pub(super) fn lease(id: &str, amount: u64) -> String {
         format!("{id}:{}", amount.min(MAX))
     }
@@ -162,8 +159,8 @@ impl Account {
     }
 }
 
-/// Converts a duration to microseconds, for use in Lua scripts. The result is at least 1, and at
-/// most a quarter of [`MAX`], so that a script can add it to a timestamp exactly.
+/// Converts a duration to microseconds for a Lua script. The result is at least 1 and at most a
+/// quarter of [`MAX`], so that a script can add it to a timestamp exactly.
 fn micros(duration: Duration) -> u64 {
     // The upper bound ensures that the sum of the duration and a timestamp is exact. It exceeds the
     // lifetime of any server.

@@ -1,4 +1,4 @@
-//! Leases: amounts of a budget that Redis reserves for a call, for a limited time.
+//! Leases: reservations of budget amounts in Redis that expire after some time.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::budget::Settle;
 
-/// A reservation of an amount of a budget for a call. Redis has granted the reservation, or it is
-/// not known yet whether Redis has granted it. When the lease is dropped, the amount is released.
+/// The reservation of an amount of a budget in Redis for one call. Dropping the lease releases the
+/// amount.
 pub(super) struct Lease {
     settling: Arc<Settling>,
     account: Account,
@@ -19,31 +19,31 @@ pub(super) struct Lease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The request for the lease was sent, or is about to be sent. Redis has not responded to it.
+    /// The request for the lease may have been sent. Redis has not responded yet.
     Asked,
     /// Redis has reserved the amount. If `was_repeated` is `true`, the request was sent twice, and
     /// Redis may still receive its first copy.
     Held { was_repeated: bool },
-    /// The lease has ended: it was settled, or Redis has refused to reserve the amount.
+    /// The amount was charged or released, or Redis has rejected the reservation.
     Ended,
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// Creates a lease that is about to be requested from Redis.
+    /// Creates a lease before it is requested from Redis.
     pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
         Self { settling, account, name, state: State::Asked }
     }
 
-    /// Records that Redis has granted the lease. `was_repeated` is `true` if the request was sent
+    /// Records that Redis has reserved the amount. `was_repeated` is `true` if the request was sent
     /// twice.
     pub(super) fn held(mut self, was_repeated: bool) -> Self {
         self.state = State::Held { was_repeated };
         self
     }
 
-    /// Records that Redis has rejected the lease. Dropping the lease then releases nothing.
+    /// Records that Redis has rejected the reservation. There is nothing to release.
     pub(super) fn refused(mut self) {
         self.state = State::Ended;
     }

@@ -28,34 +28,32 @@ use crate::{
     random,
 };
 
-/// The default duration of a lease. After this time, Redis releases the amount that is reserved for
-/// a call, even if the call has not ended.
+/// The default of [`RedisBudgets::lease`].
 const LEASE: Duration = Duration::from_secs(10 * 60);
-/// The number of random bytes in the ID of a lease.
 const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
 ///
-/// Amounts are reserved and charged atomically in Redis, with the clock of the Redis server. All
-/// replicas together therefore keep to a budget, even if their clocks differ.
+/// Redis reserves and charges amounts atomically, and with the clock of its server. A budget
+/// therefore limits all replicas together, even if their clocks differ.
 ///
 /// The amount that is reserved for a call is a [lease](Self::lease). If a process ends during a
 /// call, Redis releases the amount when the lease expires. Choose a lease duration that is longer
-/// than any call: a call continues after its lease has expired, so more calls may run at the same
-/// time than the budget allows. If the call ends within a day of the expiry, the used amount is
-/// still charged.
+/// than any call. A call continues after its lease has expired, so that more calls may run at the
+/// same time than the budget allows. If the call ends within a day of the expiry, the used amount
+/// is still charged.
 ///
 /// When a call ends, the used amount is charged in the background. While the Redis server is
-/// unavailable, charging is retried for the duration of a lease. If the server rejects the charge,
-/// for example because a key has another type, the error is logged. To wait for pending charges
-/// before the process ends, call [`flush`](Self::flush).
+/// unavailable, the store retries to charge it for the duration of a lease. If the server rejects
+/// the charge, for example because a key has another type, the error is logged. To wait for pending
+/// charges before the process ends, call [`flush`](Self::flush).
 ///
 /// The keys of a budget in Redis begin with `PREFIX:budget:`, and expire when the budget is full
 /// again. The keys of a budget without a refill remain until you delete them. Amounts are limited
 /// to 2⁵³ − 1.
 ///
-/// If the limit or refill of a budget is changed, the change takes effect at the next call, and the
-/// used amount stays the same. If the Redis server loses its data, all budgets are full again.
+/// Changes to the limit or the refill of a budget take effect at the next call. The used amount
+/// stays the same. If the Redis server loses its data, all budgets are full again.
 #[derive(Clone, Debug)]
 pub struct RedisBudgets {
     settling: Arc<Settling>,
@@ -65,14 +63,14 @@ pub struct RedisBudgets {
     is_away: Arc<AtomicBool>,
 }
 
-/// Whether [`RedisBudgets`] admits tool calls while the Redis server is unavailable.
+/// Determines whether [`RedisBudgets`] admits tool calls while the Redis server is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenAway {
-    /// Rejects calls to tools with a budget while the Redis server is unavailable.
+    /// Rejects calls to tools with a budget.
     #[default]
     Refuse,
-    /// Admits calls while the Redis server is unavailable, and does not charge them to the budget.
+    /// Admits calls to tools with a budget, and does not charge them to the budget.
     Admit,
 }
 
@@ -89,8 +87,8 @@ impl RedisBudgets {
         }
     }
 
-    /// Sets the duration of a lease: the time after which Redis releases the amount that is
-    /// reserved for a call, even if the call has not ended. Defaults to 10 minutes.
+    /// Sets the duration of a lease. After this time, Redis releases the amount that is reserved
+    /// for a call, even if the call has not ended. Defaults to 10 minutes.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -101,16 +99,16 @@ impl RedisBudgets {
     /// Sets whether calls are rejected or admitted while the Redis server is unavailable. By
     /// default, they are rejected.
     ///
-    /// In both cases, a call to a tool with a budget first waits for the Redis server, at most for
-    /// the [timeout](super::RedisServer::timeout).
+    /// In both cases, a call to a tool with a budget waits for the Redis server at most for the
+    /// [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
         self
     }
 
-    /// Returns the remaining amount of a budget. If `caller` is given, returns the remaining amount
-    /// of that caller.
+    /// Returns the remaining amount of a budget. Pass `caller` for a budget in which each caller
+    /// has its own amount, and `None` for a budget that all callers share.
     ///
     /// # Errors
     ///
@@ -125,9 +123,9 @@ impl RedisBudgets {
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
-    /// Waits until the used amounts of all ended calls have been charged in Redis, or until
-    /// charging them has failed. Call `flush` before the process ends, so that no usage is lost.
-    /// While the Redis server is unavailable, `flush` waits at most for the duration of a lease.
+    /// Waits until the used amounts of all ended calls are charged in Redis, or until charging them
+    /// has failed. Call it before the process ends, so that no usage is lost. While the Redis
+    /// server is unavailable, `flush` waits at most for the duration of a lease.
     pub async fn flush(&self) {
         self.settling.flush().await;
     }
@@ -156,8 +154,7 @@ impl RedisBudgets {
     }
 
     /// Logs a warning when the Redis server becomes unavailable, and a message when it is available
-    /// again. `away` is the error of the current request, or `None` if the request has succeeded.
-    /// Logs nothing if the previous request had the same outcome.
+    /// again. `away` is the error of the current request, or `None` if the request succeeded.
     fn note(&self, away: Option<&Away>) {
         let was_away = self.is_away.swap(away.is_some(), Ordering::Relaxed);
         match away {

@@ -1,5 +1,4 @@
-//! Sends settlements to Redis in the background. A settlement ends a lease and charges the amount
-//! that the call has used.
+//! Charges the amounts of ended calls in Redis, in the background.
 
 use std::{
     fmt,
@@ -20,38 +19,35 @@ use tokio::{
 use super::account::Account;
 use crate::redis::connection::Connection;
 
-/// Maximum number of settlements that are sent to Redis at the same time.
+/// The maximum number of settlements that are sent to Redis at the same time.
 const AT_ONCE: usize = 64;
-/// Maximum number of pending settlements. At this number, new [unsure](Settlement::is_unsure)
-/// settlements are dropped, so that their leases end by expiring. The limit is needed because each
-/// call that is rejected while the server is unavailable queues an unsure settlement.
+/// If this many settlements are pending, new [unsure](Settlement::is_unsure) ones are dropped, and
+/// their leases expire later. While the server is unavailable, each rejected call adds an unsure
+/// settlement.
 const MAX_UNSURE: usize = 10_000;
-/// The delay before the first retry of a settlement. The delay doubles with each further retry.
+/// The delay before the first retry of a settlement. It doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum delay before a retry of a settlement.
+/// The maximum delay before a retry.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// A duration longer than the lifetime of any process. It replaces the retry duration if adding
-/// this duration to the current time would overflow.
+/// Replaces durations that are too long to add them to the current time.
 const A_LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A request to Redis that ends a lease, and charges the amount that the call has actually used.
+/// A request to Redis that ends a lease and charges the amount that the call has used.
 pub(super) struct Settlement {
     pub(super) account: Account,
     pub(super) lease: String,
     pub(super) actual: u64,
-    /// Whether it is unknown if Redis holds the lease. `true` if Redis has not responded to the
-    /// request for the lease.
+    /// If `true`, it is unknown whether Redis holds the lease, because it has not responded to the
+    /// reservation.
     pub(super) is_unsure: bool,
-    /// Whether Redis may still receive a delayed copy of the request for the lease, and must reject
-    /// it.
+    /// If `true`, Redis may still receive a delayed reservation for the lease, and must reject it.
     pub(super) may_arrive: bool,
 }
 
-/// A queue of [settlements](Settlement), which a background task sends to Redis. Each settlement
-/// ends a lease and charges the amount that the call has used.
+/// A queue of [settlements](Settlement), which a background task sends to Redis.
 pub(super) struct Settling {
     connection: Connection,
-    /// How long the background task retries a settlement while the Redis server is unavailable.
+    /// The time for which a settlement is retried while the Redis server is unavailable.
     patience: Duration,
     waiting: watch::Sender<usize>,
     worker: Mutex<Option<Worker>>,
@@ -62,15 +58,14 @@ struct Worker {
     tasks: JoinSet<()>,
 }
 
-/// A settlement that is in the queue, or that was sent to Redis and not confirmed yet.
+/// A settlement in the queue, or one that Redis has not confirmed yet.
 struct Waiting {
     settlement: Settlement,
     until: Instant,
     _counted: Counted,
 }
 
-/// A guard that counts a pending settlement. When it is dropped, the number of pending settlements
-/// is decremented.
+/// Counts a pending settlement until it is dropped.
 struct Counted(watch::Sender<usize>);
 
 // === impl Settling ===
@@ -85,8 +80,7 @@ impl Settling {
         &self.connection
     }
 
-    /// Starts the background task that sends settlements. It runs on the current Tokio runtime.
-    /// Does nothing if the task is already running.
+    /// Starts the background task on the current Tokio runtime, unless it is already running.
     pub(super) fn start(self: &Arc<Self>) {
         let mut worker = self.worker();
         // The background task must be started again if the runtime of the previous task has ended.
@@ -103,7 +97,7 @@ impl Settling {
         *worker = Some(Worker { settlements: sender, tasks });
     }
 
-    /// Adds a settlement to the queue, from which the background task sends it to Redis.
+    /// Adds a settlement to the queue.
     pub(super) fn queue(&self, settlement: Settlement) {
         if settlement.is_unsure && *self.waiting.borrow() >= MAX_UNSURE {
             return;
@@ -116,14 +110,13 @@ impl Settling {
         }
     }
 
-    /// Waits until Redis has confirmed each pending settlement, or the background task has given it
-    /// up.
+    /// Waits until each pending settlement was confirmed by Redis or has failed.
     pub(super) async fn flush(&self) {
         // Waiting cannot fail, because the sender is in `self`.
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Returns the time at which the retries end for a settlement that is queued now.
+    /// Returns the time at which the retries of a settlement end that is queued now.
     fn until(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)
