@@ -75,11 +75,11 @@ pub(crate) struct EarlyEnd {
 /// The kind of result that a stop step returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndForm {
-    /// A text.
+    /// The run returns a text.
     Message,
-    /// A text that describes an error. The run fails.
+    /// The run fails with a text that describes an error.
     Error,
-    /// Structured content.
+    /// The run returns structured content.
     Output,
 }
 

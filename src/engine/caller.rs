@@ -39,8 +39,8 @@ pub(crate) trait Caller: Send {
         false
     }
 
-    /// Returns `true` if the tool at the call site `site` changes nothing. If the run will
-    /// certainly fail at a later question, it calls only such tools.
+    /// Returns `true` if the tool at the call site `site` is read-only. A run that will certainly
+    /// fail at a later question calls only such tools.
     fn is_read_only(&self, site: usize) -> bool {
         let _ = site;
         false

@@ -37,8 +37,8 @@ pub(crate) enum LoopKind {
 
 /// A loop that calls a tool until a condition is true.
 ///
-/// In its arguments, the item is the output of the previous iteration. The first iteration has no
-/// item.
+/// In the arguments of the tool call, the item is the output of the previous iteration. The first
+/// iteration has no item.
 #[derive(Debug)]
 pub(crate) struct Repeat {
     /// The condition that ends the loop. In this condition, the item is the output of the iteration

@@ -28,7 +28,7 @@ use crate::{
 /// Observes a run of a composite: reports its events to observers, and records its tracing spans
 /// and metrics.
 ///
-/// If it is dropped while the run is running, it reports that the run was dropped.
+/// If an `Observation` is dropped while its run is running, it reports that the run was dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
@@ -120,9 +120,8 @@ enum Phase {
 impl<'p> Observation<'p> {
     /// Creates the observation of a run. If the run resumes, `known_by` is its ID in earlier
     /// events. If the run is nested, `place` is the step of the outer run that calls it. Both are
-    /// otherwise `None`.
-    ///
-    /// Returns `None` if nothing observes the run: no observers, logs, spans or metrics.
+    /// otherwise `None`. Returns `None` if nothing observes the run: no observers, logs, spans or
+    /// metrics.
     pub(super) fn new(
         plan: &'p Plan,
         known_by: Option<u64>,

@@ -72,7 +72,6 @@ pub(crate) struct StepError {
     pub(crate) ends_run: bool,
 }
 
-/// The kinds of step errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ErrorKind {
@@ -175,8 +174,8 @@ impl StepError {
         Self::new(ErrorKind::Definition, message)
     }
 
-    /// Prepends `place`, the part of the definition that caused the error, to the message. For
-    /// example, `condition: the message`.
+    /// Prepends `place` to the message, as in `condition: the message`. `place` is the part of the
+    /// definition that caused the error.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
     }

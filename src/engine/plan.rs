@@ -17,7 +17,6 @@ use crate::{
     message::Labels,
 };
 
-/// The maximum number of steps in a plan.
 pub(crate) const MAX_PLAN_STEPS: usize = 100;
 
 /// The validated definition of a composite: its steps and their dependencies.
@@ -62,7 +61,6 @@ pub(crate) struct Plan {
     pub(super) reads_started_at: bool,
 }
 
-/// A step of a plan.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) id: Arc<str>,
@@ -92,7 +90,7 @@ pub(crate) struct Retry {
     /// The maximum delay before the first retry. The actual delay is random. The maximum doubles
     /// with each further retry, up to `max_delay`.
     pub(crate) delay: Duration,
-    /// The limit up to which the maximum delay doubles.
+    /// The upper bound for all retry delays.
     pub(crate) max_delay: Duration,
 }
 
@@ -126,20 +124,19 @@ pub(crate) enum RunOutput {
 }
 
 /// The dependencies between a step and other steps. They follow from its definition and from
-/// references in expressions. The *record* of a step is the data that expressions can read, such as
-/// its output.
+/// references in expressions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Links {
     /// The steps that must finish before this step starts.
     pub(super) needs: StepSet,
-    /// The steps that read the record of this step.
+    /// The steps whose expressions read data of this step, such as its output.
     pub(super) readers: StepSet,
-    /// The steps whose records this step reads.
+    /// The steps whose data the expressions of this step read.
     pub(super) reads: StepSet,
-    /// If `true`, the result of the run is built from the record of this step. The record is then
-    /// kept until the run ends.
+    /// If `true`, the result of the run is built from data of this step, which is then kept until
+    /// the run ends.
     pub(super) answers: bool,
-    /// The fields of the record that expressions read, such as `output`.
+    /// The fields of this step that expressions read, such as `output`.
     pub(super) fields: Fields,
     /// If `true`, the result of this step may become the result of the run.
     pub(super) may_be_last: bool,
@@ -335,7 +332,6 @@ impl Plan {
         })
     }
 
-    /// Returns `true` if the step is a [stop](Action::Stop).
     pub(crate) fn is_stop(&self, step: usize) -> bool {
         self.stops.contains(step)
     }
@@ -357,7 +353,6 @@ impl Plan {
         !self.on_cancel.is_empty()
     }
 
-    /// Returns `true` if the plan contains a [stop](Action::Stop).
     pub(super) const fn has_stops(&self) -> bool {
         !self.stops.is_empty()
     }

@@ -301,7 +301,6 @@ impl RunState {
         self.asked.iter().flat_map(of).collect()
     }
 
-    /// Returns the number of pending questions.
     pub(crate) fn question_count(&self) -> usize {
         self.asked.iter().map(|asked| asked.questions.len()).sum()
     }
@@ -351,9 +350,8 @@ impl RunState {
 }
 
 /// Returns the key of a question for the client, such as `search[2]:token`. `branch` is the name of
-/// the step or loop element, and `key` is the key from the tool.
-///
-/// The key is unique, because colons in the names of steps are escaped.
+/// the step or loop element, and `key` is the key from the tool. The key is unique, because colons
+/// in the names of steps are escaped.
 fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
     if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }

@@ -3,9 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// The data of a step that expressions can read, such as its output. Excludes the status.
-///
-/// Excludes data that can be read from the tool result of the step, if the result is stored.
+/// The data of a step that expressions can read, such as its output. Excludes the status. Excludes
+/// data that can be read from the tool result of the step, if the result is stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// `None` if no expression reads the output, or if it can be read from the structured content

@@ -78,8 +78,8 @@ impl RunState {
         candidates.find(completed)
     }
 
-    /// Drops the tool result of a step that can no longer become the result of the run. Fields that
-    /// other steps still read move to the record.
+    /// Drops the tool result of a step that can no longer become the result of the run. Keeps the
+    /// parts that other steps still read, such as the output.
     fn demote(&mut self, plan: &Plan, step: usize, finished: StepSet) {
         let links = plan.links(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
@@ -93,8 +93,8 @@ impl RunState {
         }
     }
 
-    /// Drops the record of a step after all steps that read it have finished, unless it may become
-    /// the result of the run.
+    /// Drops the data of a step, such as its output, after all steps that read it have finished.
+    /// Keeps the data if it may become the result of the run.
     fn release(&mut self, plan: &Plan, step: usize) {
         let is_candidate =
             matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);

@@ -229,10 +229,8 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// Runs until all steps have finished, or until the run is suspended because only questions to
     /// the user are pending. Stops running steps at the deadline, or when the plan ends the run
-    /// early.
-    ///
-    /// Boxed, so that runs that end in [`begin_run`](Self::begin_run) reserve no memory for the
-    /// future.
+    /// early. Boxed, so that runs that end in [`begin_run`](Self::begin_run) reserve no memory for
+    /// the future.
     pub(crate) fn wait_until_end(mut self) -> BoxFuture<'p, Self>
     where
         C: 'p,

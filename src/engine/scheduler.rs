@@ -130,7 +130,7 @@ pub(super) struct Asking<'p> {
 enum Start<'p> {
     Call(usize, &'p CallSite),
     Loop(usize, &'p LoopPlan, Vec<Value>),
-    /// The next element of the loop of this step.
+    /// The next element of the loop in the step with this index.
     Element(usize),
 }
 

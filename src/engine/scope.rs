@@ -279,9 +279,7 @@ impl Scope {
     }
 
     /// Returns the limit that ended this run or an outer run. Returns `None` if no limit was
-    /// reached.
-    ///
-    /// If several nested runs have reached limits, returns the limit of the outermost one.
+    /// reached. If several nested runs have reached limits, returns the limit of the outermost one.
     pub(crate) fn reached(&self) -> Option<Reached> {
         if !self.meter.can_end_runs() {
             return None;
@@ -305,6 +303,8 @@ impl Scope {
         self.reached()
     }
 
+    /// Counts a tool call toward the limits of this run and of its outer runs.
+    ///
     /// # Errors
     ///
     /// Returns an error if the call would exceed a limit.

@@ -35,8 +35,8 @@ impl Plan {
         }
     }
 
-    /// Returns `true` if the record of `step`, which contains its output, is kept until the steps
-    /// in `waiting` have run. One of them or the result of the run must read it.
+    /// Returns `true` if data of `step`, such as its output, is kept until the steps in `waiting`
+    /// have run. One of them or the result of the run must read this data.
     fn keeps_record(&self, step: usize, waiting: StepSet) -> bool {
         let links = self.links(step);
         links.answers || !links.readers.intersection(waiting).is_empty()
@@ -78,9 +78,7 @@ impl Plan {
 impl RunState {
     /// Returns a lower bound for the size of the run's state when it asks `question`, in bytes of
     /// JSON. Counts the input and the outputs that this step, later steps or the result of the run
-    /// read.
-    ///
-    /// Other data is not counted, because the run may drop it before it asks the question.
+    /// read. Other data is not counted, because the run may drop it before it asks the question.
     pub(super) fn least_bytes_at(&self, question: usize, plan: &Plan) -> usize {
         let waiting = plan.with_dependents(question);
         let reads_input = !plan.input_readers.intersection(waiting).is_empty();

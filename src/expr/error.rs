@@ -120,7 +120,8 @@ pub struct ExpressionErrors(Vec<(Vec<PathSegment>, ExpressionError)>);
 
 /// An error that occurs while an [`Expression`](super::Expression) is evaluated.
 ///
-/// Clients may see the message. It contains parts of the expression, but no data of the run.
+/// Clients may see the message of an evaluation error. It contains parts of the expression, but no
+/// data of the run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvaluationError {

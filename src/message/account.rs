@@ -28,9 +28,8 @@ pub(crate) struct Account {
     delegated: AtomicUsize,
 }
 
-/// The amounts that a run has spent. Stored while the run is suspended.
-///
-/// Excludes reservations, because a suspended run has no running calls.
+/// The amounts that a run has spent. Stored while the run is suspended. Excludes reservations,
+/// because a suspended run has no running calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Charged {
     cost: u64,
@@ -82,8 +81,8 @@ impl Account {
     /// Reserves a cost in this account and in the accounts of all outer runs. Returns `None` if the
     /// maximum cost of one of these runs would be exceeded.
     ///
-    /// Pass zero for a call with an unknown cost. The reservation then succeeds if each of these
-    /// runs has at least one cost unit left.
+    /// Pass zero for a call with an unknown cost. The reservation then succeeds if this run and all
+    /// outer runs have at least one cost unit left.
     pub(crate) fn reserve_cost(self: &Arc<Self>, cost: u64) -> Option<Hold> {
         let hold = || Hold { account: self.clone(), of: HeldOf::Cost, amount: cost, actual: 0 };
         self.hold_cost(cost).then(hold)

@@ -7,8 +7,9 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 /// The error of a request to which a backend server did not reply, for example because it is not
 /// connected.
 ///
-/// Clients may see the message, which names the backend and the kind of failure. Details, such as
-/// addresses and paths, are only in [`source`](Error::source), which clients never see.
+/// Clients may see the message of a `BackendError`, which names the backend and the kind of
+/// failure. Details, such as addresses and paths, are only in [`source`](Error::source), which
+/// clients never see.
 #[derive(Debug)]
 pub struct BackendError {
     backend: Arc<str>,

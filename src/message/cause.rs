@@ -6,10 +6,8 @@ use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
 use super::{BackendError, BackendErrorKind};
 
-/// The cause of a service error. Clients may see it.
-///
-/// The message of the error is not included, because it may contain addresses, paths and other
-/// internal details.
+/// The cause of a service error. Clients may see it. The message of the error is not included,
+/// because it may contain addresses, paths and other internal details.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'e> {
     TimedOut,

@@ -40,8 +40,8 @@ impl Context {
 
     /// Returns the store for the state of this call. Returns `None` if the state is not stored.
     ///
-    /// The contexts of steps and of nested requests have none, because only the outermost run
-    /// stores its state.
+    /// The contexts of steps and of nested requests have no checkpoint, because only the outermost
+    /// run stores its state.
     pub(crate) fn checkpoint(&self) -> Option<&Arc<dyn Checkpoint>> {
         self.extensions.get().map(|Handle(checkpoint)| checkpoint)
     }

@@ -59,9 +59,8 @@ pub(crate) const fn may_ask(request: &ClientRequest) -> bool {
 /// Returns the error for a server whose question to the client cannot be answered. `reason` is the
 /// message.
 ///
-/// An error is used instead of the result `decline`, because the user has not seen the question,
-/// and the server would report that the user has declined. Most servers forward the error to their
-/// client.
+/// The server receives an error, because the result `decline` would be wrong: the user has not seen
+/// the question. Most servers forward the error to their client.
 pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     let reason = reason.into();
     tracing::debug!(reason, "did not answer a question of a server");

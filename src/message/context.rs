@@ -61,8 +61,8 @@ pub struct Context {
     /// The cache sets this flag to `true` when it answers the request. `None` if no observer needs
     /// it.
     pub(crate) cached: Option<Arc<AtomicBool>>,
-    /// If `true`, a layer polls the task with which a server may answer the request. The server
-    /// then sees that the client supports tasks, even if only the layer does.
+    /// If `true`, a layer waits for the result if a server answers the request with a task. The
+    /// request to the server then declares that the client supports tasks.
     pub(crate) polls_tasks: bool,
 }
 
@@ -184,10 +184,9 @@ impl Context {
     }
 
     /// Returns the kinds of questions that servers can ask the client during the request. They
-    /// depend on the capabilities of the client.
-    ///
-    /// Clients with protocol version 2026-07-28, and code that creates a request, declare them in
-    /// the `_meta` of the request. Older clients declare them in `initialize`.
+    /// depend on the capabilities of the client. Clients with protocol version 2026-07-28, and code
+    /// that creates a request, declare them in the `_meta` of the request. Older clients declare
+    /// them in `initialize`.
     pub(crate) fn abilities(&self) -> Abilities {
         match (self.meta.get(CLIENT_CAPABILITIES), &self.live_client) {
             (Some(Value::Object(capabilities)), _) => Abilities::of(capabilities),
@@ -236,8 +235,9 @@ impl Context {
     /// Returns the record of questions during the call, or `None` if the client cannot answer
     /// questions.
     ///
-    /// The call has no connection and no cancellation token, and can be canceled only by dropping
-    /// it. Progress and log messages are still sent until the client's own request has ended.
+    /// Afterwards, the context has no connection and no cancellation token. A call with this
+    /// context can be canceled only by dropping it. Progress and log messages are still sent until
+    /// the client's own request has ended.
     #[cfg(feature = "cache")]
     pub(crate) fn detach(&mut self) -> Option<Questions> {
         let client = self.live_client();

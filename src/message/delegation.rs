@@ -11,9 +11,8 @@ use super::Account;
 /// The maximum depth of nested requests. A client's request has the depth zero. A tool that answers
 /// it makes requests with the depth one.
 pub(super) const MAX_CALL_DEPTH: usize = 8;
-/// The maximum number of nested calls of all tools during one request of a client.
-///
-/// Limiting only the depth is not enough, because each tool can call several others.
+/// The maximum number of nested calls of all tools during one request of a client. Limiting only
+/// the depth is not enough, because each tool can call several others.
 pub(super) const MAX_NESTED_CALLS: usize = 10_000;
 
 /// The position of a request in a chain of nested requests.

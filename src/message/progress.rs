@@ -256,8 +256,8 @@ impl Pump {
     /// Polls the future `work` to completion, and sends notifications to the client while it is
     /// pending.
     ///
-    /// Sends the remaining notifications before it returns the output of `work`, so that the client
-    /// receives none after the reply.
+    /// When `work` has completed, sends the remaining notifications before it returns the output,
+    /// so that the client receives none after the reply.
     pub(crate) async fn beside<F: Future>(mut self, work: F) -> F::Output {
         let output = {
             let mut work = pin!(work);

@@ -9,7 +9,7 @@ use super::Reply;
 
 /// The result of a `tools/call` request, which stays in the [`Reply`] with which it arrived.
 ///
-/// It is only as large as a pointer, so that it is cheap to move.
+/// A `ToolResult` is only as large as a pointer, so that it is cheap to move.
 #[derive(Clone, Debug)]
 pub(crate) struct ToolResult(
     // Always contains a `CallToolResult`, which `of` and `from` ensure.

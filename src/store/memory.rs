@@ -85,7 +85,8 @@ struct Entries {
     bytes: usize,
     /// The items of each caller. Callers without items are not included.
     callers: HashMap<Caller, Account>,
-    /// The callers by rank. A full store evicts the oldest item of the last caller.
+    /// The callers, sorted by the total size of their items. A full store evicts the oldest item of
+    /// the last caller.
     ranks: BTreeSet<(Rank, Caller)>,
 }
 

@@ -12,8 +12,9 @@ use super::{
 /// A store without data on the server. The handle, which the client keeps, contains the state of
 /// the run and a signature that prevents changes.
 ///
-/// The handle contains the state in base64, the expiry time, and a signature (HMAC-SHA256, created
-/// by rmcp's [`RequestStateCodec`]). Any process with the same key can resume a suspended run.
+/// The handle of a signed state contains the state in base64, the expiry time, and a signature
+/// (HMAC-SHA256, created by rmcp's [`RequestStateCodec`]). Any process with the same key can resume
+/// a suspended run.
 ///
 /// A `SignedStore` does not encrypt states: *clients can read them*, including the results of all
 /// tools that were called so far. To hide states from clients, use a

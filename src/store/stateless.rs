@@ -181,7 +181,8 @@ macro_rules! stateless_store {
             /// Creates a store with a random key. Within a process, all stores that are created by
             /// this method share the key.
             ///
-            /// The states become invalid when the process ends. Other processes do not accept them.
+            /// The states of a store with a random key become invalid when the process ends. Other
+            /// processes do not accept them.
             ///
             /// # Panics
             ///

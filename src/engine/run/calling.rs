@@ -106,9 +106,9 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Starts a tool call and polls it once. If the call ends at this poll, its step or loop
     /// element ends too. Otherwise, adds the call to the branches of the run.
     ///
-    /// Calls that end at the first poll are therefore cheap, for example calls to tools in the same
-    /// process. They need no entry in the list of pending calls, no clone of the scope, no task and
-    /// no timer.
+    /// Calls that end at their first poll are cheap, such as calls to tools in the same process.
+    /// They need no entry in the list of pending calls, no clone of the scope, no task and no
+    /// timer.
     #[inline]
     fn call_here(&mut self, call: NewCall<'p>, arguments: JsonObject) {
         let (id, site, begun) = (call.id, call.site, self.now);

@@ -202,10 +202,8 @@ impl<E: Effects> Scheduler<'_, E> {
         self.record(step, Outcome { attempts, site, ..outcome });
     }
 
-    /// Marks the last finished step as timed out if it finished after the deadline of the run.
-    ///
-    /// Does nothing with [`RunOutput::Outcomes`], because the results of late steps are still
-    /// reported.
+    /// Marks the last finished step as timed out if it finished after the deadline of the run. Does
+    /// nothing with [`RunOutput::Outcomes`], because the results of late steps are still reported.
     fn end_late(&mut self, now: Duration) {
         if now > self.deadline
             && !matches!(self.plan.answer, RunOutput::Outcomes)

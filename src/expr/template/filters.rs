@@ -1,6 +1,5 @@
-//! Filters, which templates apply to values with `|`.
-//!
-//! They work as in Jinja, but their memory and time are limited.
+//! Filters, which templates apply to values with `|`. They work as in Jinja, but their memory and
+//! time are limited.
 
 mod dates;
 mod numbers;

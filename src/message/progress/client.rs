@@ -14,9 +14,9 @@ use super::label::Message;
 /// The minimum time between two notifications about the steps of a composite, and before the first
 /// one.
 ///
-/// A composite that ends earlier sends no such notification. The protocol asks for a [limited
-/// rate][rate] of notifications, and handling one takes a client as much time as handling the
-/// result of a short call.
+/// A composite that ends within this time sends no notification about its steps. The protocol asks
+/// for a [limited rate][rate] of notifications, and handling one takes a client as much time as
+/// handling the result of a short call.
 ///
 /// [rate]: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/progress
 const INTERVAL: Duration = Duration::from_millis(20);

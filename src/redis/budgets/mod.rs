@@ -99,8 +99,8 @@ impl RedisBudgets {
     /// Sets whether calls are rejected or admitted while the Redis server is unavailable. By
     /// default, they are rejected.
     ///
-    /// In both cases, a call to a tool with a budget waits for the Redis server at most for the
-    /// [timeout](super::RedisServer::timeout).
+    /// With both settings, a call to a tool with a budget waits for the Redis server at most for
+    /// the [timeout](super::RedisServer::timeout).
     #[must_use]
     pub const fn when_away(mut self, when_away: WhenAway) -> Self {
         self.when_away = when_away;
