@@ -36,12 +36,11 @@ const CALLS_AFTER_WAIT: u8 = 2;
 /// branch once, and spawn it as a task only if it is still pending. Polling first is faster for
 /// tools that end in less time than spawning a task takes. Panics are caught in both cases.
 ///
-/// A branch that computes for a long time delays the branches after it. On a multi-threaded
-/// runtime, the run therefore spawns branches without polling them first in three cases: after a
-/// first poll of more than 50 µs, for the next calls of the tool that caused it, and for the next
-/// calls of a tool that was pending at its first poll. See [`SpawnHint`]. On a single-threaded
-/// runtime, [`poll_next`] returns after a first poll of more than 50 µs, so that its caller can
-/// check deadlines.
+/// A branch that computes for a long time delays the branches after it. After a first poll of more
+/// than 50 µs on a multi-threaded runtime, the run therefore spawns the following branches without
+/// polling them first. It does the same with the next calls of a tool whose first poll took that
+/// long or returned `Pending`; see [`SpawnHint`]. On a single-threaded runtime, [`poll_next`]
+/// returns after a first poll of more than 50 µs, so that its caller can check deadlines.
 ///
 /// Dropping this value aborts all branches.
 ///
@@ -350,8 +349,8 @@ impl SpawnHint {
         self.after_wait.store((2 * calls).min(CALLS_IN_TASKS), Ordering::Relaxed);
     }
 
-    /// Records that a call ended at its first poll. Resets `after_wait`, which pending calls
-    /// double.
+    /// Records that a call ended at its first poll. Resets the number of calls that are spawned as
+    /// tasks after a pending call.
     pub(super) fn note_end(&self) {
         // Most tools always end at their first poll. Avoiding the store keeps the cache line valid
         // for other threads.
@@ -364,8 +363,8 @@ impl SpawnHint {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns `true` if the next call must be spawned as a task without polling it first, and
-    /// counts it.
+    /// Returns `true` if the next call must be spawned as a task without polling it first.
+    /// Decrements the number of such calls.
     fn take(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {

@@ -94,8 +94,8 @@ pub(crate) trait Caller: Send {
 /// The state of a tool call after its first poll.
 pub(crate) enum FirstPoll {
     Ended(Called),
-    /// The tool has not replied yet. The first poll registered no waker, so that the future must be
-    /// polled again.
+    /// The tool has not replied yet. The future must be polled again, because no waker was
+    /// registered.
     Waits(BoxFuture<'static, Called>),
 }
 

@@ -401,9 +401,8 @@ impl<'p> Observation<'p> {
         place
     }
 
-    /// Returns the reason why a step or loop element is skipped: the limit that ended the run, such
-    /// as `max_calls`, `ended` if the run has ended otherwise, or `condition` if a condition is
-    /// false.
+    /// Returns the reason why a step or loop element is skipped. The reason is a limit such as
+    /// `max_calls`, `ended` if the run has ended otherwise, or `condition` if a condition is false.
     const fn reason(&self, limit: LimitName) -> &'static str {
         match limit {
             // After a limit was reached, conditions are not evaluated, so the limit is the only

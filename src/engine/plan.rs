@@ -463,8 +463,8 @@ impl Step {
         self.action.as_loop().is_some()
     }
 
-    /// Returns `true` if a run can succeed without a result of this step, because the step may be
-    /// skipped or because its failure does not fail the run.
+    /// Returns `true` if a run can succeed without a result of this step: the step may be skipped,
+    /// or its failure does not fail the run.
     pub(crate) fn may_be_skipped(&self) -> bool {
         self.condition.is_some() || self.may_fail() || self.action.may_be_skipped()
     }

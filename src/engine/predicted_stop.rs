@@ -20,9 +20,9 @@ struct NoEffects;
 // === impl RunState ===
 
 impl RunState {
-    /// Returns `true` if `response` to the question `key` certainly ends the run at a stop step,
-    /// for all possible responses to the other questions and without waiting for a tool call. To
-    /// predict this, resumes a copy of the suspended run in which no tool call ends.
+    /// Returns `true` if `response` to the question `key` certainly ends the run at a stop step.
+    /// The responses to other questions must make no difference, and no tool call may be necessary.
+    /// To predict this, resumes a copy of the suspended run in which no tool call ends.
     pub(super) fn is_stopped_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
         let mut state = Box::new(self.clone());
         state.answer(plan, [(key.to_owned(), response.clone())].into());

@@ -50,7 +50,7 @@ pub(super) enum Said {
     Cancel,
     /// The deadline passed before the answer arrived.
     Late,
-    /// The answer is invalid. Contains the error message, for example because a field is missing.
+    /// The answer is invalid, for example because a field is missing. Contains the error message.
     Misfit(String),
     NotYet,
     /// There will be no answer, because the question was not asked or the client did not answer it.

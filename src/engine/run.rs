@@ -218,7 +218,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Starts or resumes the run. Handles the user's answers, and the calls that were running when
-    /// the process stopped.
+    /// a previous process stopped.
     #[inline]
     fn resume(&mut self) {
         while let Some(command) = self.scheduler.resume(self.now) {

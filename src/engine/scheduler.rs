@@ -51,8 +51,8 @@ pub(super) struct Scheduler<'p, E> {
     /// If `true`, the driver must permit each tool call before it starts, because a limit such as
     /// `max_calls` can end the run.
     is_limited: bool,
-    /// The settings for questions to the user. `None` if neither the plan nor its tools ask
-    /// questions. Boxed because most plans ask none.
+    /// The settings for questions to the user. `None` if no step asks the user, directly or in a
+    /// nested run. Boxed because most plans ask no questions.
     asking: Option<Box<Asking<'p>>>,
     /// Boxed because it is large and moved often.
     pub(super) state: Box<RunState>,
@@ -84,7 +84,8 @@ pub(super) struct Scheduler<'p, E> {
     /// The number of expressions that the run may evaluate before it yields to other tasks.
     evaluations: u8,
     /// If `true`, the input is kept after the last step has read it, because a tool may be called
-    /// again with the same arguments. This happens after the tool has asked the user questions.
+    /// again with the same arguments. For example, this happens after the tool has asked the user
+    /// questions.
     keeps_arguments: bool,
     random: Rng,
 }
@@ -120,7 +121,8 @@ pub(super) struct Asking<'p> {
     /// The maximum size of the run's state, in bytes. A run with a larger state cannot be suspended
     /// for a question.
     pub(super) room: usize,
-    /// The steps that ask the user questions. Excludes steps whose failure does not fail the run.
+    /// The steps that ask the user questions, directly or in a nested run. Excludes steps whose
+    /// failure does not fail the run.
     pub(super) steps: StepSet,
     /// The indexes of the call sites whose tools are read-only.
     pub(super) read_only: Vec<usize>,

@@ -25,8 +25,7 @@ use crate::message::Context;
 /// invalid, so that sums cannot overflow.
 const MAX_ATTEMPTS: u64 = 1 << 30;
 
-/// The key of the question of a step, which asks only one. Keys of a tool's questions come from the
-/// tool.
+/// The key of the question that a step asks. The questions of a tool have keys from the tool.
 pub(super) const OWN: &str = "";
 
 /// The state of a run: its input, the outcomes of its finished steps, and its pending questions.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
 
-/// Adds up the cost of a run of a composite and its amounts of each budget per run. Enforces the
-/// maximum cost of the run.
+/// Adds up the cost of a run of a composite, and the amounts that it spends of each budget per run.
+/// Enforces the maximum cost of the run.
 ///
 /// All steps of a run share one account. The cost of a nested run is also charged to the account of
 /// the outer run. `Account::default()` is the account of an outermost run without a maximum cost.
@@ -49,7 +49,7 @@ struct Sums {
 }
 
 /// A reservation for a running tool call. [`settle`](Self::settle) charges the actual amount of the
-/// call. Dropping the reservation without it releases the reserved amount.
+/// call. If the reservation is dropped without `settle`, the reserved amount is released.
 #[derive(Debug)]
 #[must_use = "dropped, it is given back"]
 pub(crate) struct Hold {

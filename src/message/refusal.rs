@@ -52,7 +52,7 @@ pub enum Refusal {
     OverLimit {
         /// The unit of the limit, such as `bytes` or `levels of nesting`.
         unit: &'static str,
-        /// The limit, in `unit`.
+        /// The value of the limit, such as 128 for 128 levels of nesting.
         limit: usize,
         /// The name of the setting for the limit, such as `max_depth`.
         setting: &'static str,
@@ -78,7 +78,7 @@ pub enum Refusal {
         tool: Cow<'static, str>,
         /// The unit of the limit, such as `nested calls`.
         unit: &'static str,
-        /// The limit, in `unit`.
+        /// The value of the limit, such as 8 for 8 nested calls.
         limit: usize,
     },
 }

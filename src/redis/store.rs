@@ -18,6 +18,7 @@ use crate::{
     store::{PutError, Store, TakeError, WhenFull},
 };
 
+/// The number of random bytes in a handle.
 const HANDLE: usize = 32;
 /// The length of the digest at the beginning of each stored value, in bytes. It identifies the
 /// owner of the value.

@@ -242,8 +242,8 @@ impl<'p, C: Caller> Run<'p, C> {
 // === impl Times ===
 
 impl Times {
-    /// Converts the reply of a tool to the end of the branch that called it. Records the current
-    /// time as the end.
+    /// Converts the reply of a tool to the outcome of its call or to questions. Records the current
+    /// time as the end of the call.
     fn ended(self, called: Called) -> Ended {
         self.ended_at(called, Instant::now().saturating_duration_since(self.run))
     }

@@ -155,6 +155,7 @@ struct Lexer<'t> {
     at: usize,
     /// The braces that end the code, such as `}}`. `None` if the code ends with the text.
     close: Option<&'static str>,
+    /// The byte position of the opening braces, for error messages.
     open: usize,
 }
 

@@ -30,6 +30,7 @@ use crate::{
 
 /// The default of [`RedisBudgets::lease`].
 const LEASE: Duration = Duration::from_secs(10 * 60);
+/// The number of random bytes in the ID of a lease.
 const ID: usize = 16;
 
 /// A budget store in Redis that several replicas share.
