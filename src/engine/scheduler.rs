@@ -101,8 +101,8 @@ pub(super) struct Settings<'p> {
     pub(super) tools_may_ask: bool,
     /// The seed for the random retry delays.
     pub(super) seed: u64,
-    /// The settings for questions to the user. `None` if neither the plan nor its tools ask
-    /// questions.
+    /// The settings for questions to the user. `None` if no step asks the user, directly or in a
+    /// nested run.
     pub(super) asking: Option<Box<Asking<'p>>>,
     /// The indexes of the call sites whose tools may be called twice with the same arguments. Only
     /// needed, and otherwise empty, if the run continues after its process has stopped.
