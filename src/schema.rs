@@ -145,8 +145,8 @@ impl InputSchema {
     ///
     /// # Errors
     ///
-    /// Returns a refusal that lists the violations of the schema, or states which limit was
-    /// exceeded.
+    /// Returns an error if the value violates the schema, which lists the violations, or if a limit
+    /// was exceeded.
     pub(crate) fn check(
         &self,
         tool: &str,

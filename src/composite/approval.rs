@@ -110,8 +110,9 @@ fn effects(program: &Program, resolved: &Resolved) -> Vec<Vec<Effect>> {
 // === impl ApprovedTools ===
 
 impl ApprovedTools {
-    /// Returns a remark for each approved tool that clients can also call directly, without the
-    /// question. `is_callable` must return `true` if clients can call the tool with the given name.
+    /// Returns a warning for each tool that a composite calls only after the user has approved it,
+    /// but that clients can also call directly. `is_callable` returns `true` for the names of tools
+    /// that clients can call.
     pub(super) fn remarks(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
         let approved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let callable = approved.iter().filter(|it| is_callable(&it.tool));
@@ -143,10 +144,10 @@ impl Question {
         Self { step, waiting: plan.with_dependents(step), is_confirmation }
     }
 
-    /// Returns `true` if the question may ask the user to approve a call with this effect. A
-    /// question may approve any destructive call. It may approve a call with an unknown effect only
-    /// if it is a yes-or-no question, because a question for a name or a date may also precede a
-    /// harmless call.
+    /// Returns `true` if the question counts as the approval of a call with this effect. Each
+    /// question before a destructive call does. Before a call with an unknown effect, only a
+    /// yes-or-no question does: the user may also be asked for a name or a date before a harmless
+    /// call.
     fn may_approve(&self, effect: Effect) -> bool {
         effect == Effect::Destructive || (effect == Effect::Unknown && self.is_confirmation)
     }

@@ -146,8 +146,8 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
         && properties(root).all(|(name, property)| passes(name, property))
 }
 
-/// Converts the input schema of a tool to the input schema of a composite that passes its whole
-/// input to the tool. Removes the keyword [`HEADER_KEYWORD`].
+/// Returns the input schema of a composite whose arguments are all passed to a tool with the given
+/// input schema: the same schema without the keyword [`HEADER_KEYWORD`].
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
     with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
 }

@@ -189,9 +189,9 @@ impl Expression {
         secrets
     }
 
-    /// Returns the references whose values always appear unchanged in the value of the expression.
-    /// Excludes references that a template filters, or that it inserts only under a condition.
-    /// Returns no references for arrays and objects.
+    /// Returns the references that insert their values unchanged into the text of the expression.
+    /// Excludes references with a filter, such as `{{ input.name | upper }}`, and references inside
+    /// a condition. Returns an empty list if the expression is an array or an object.
     pub(crate) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
         match &self.0 {
             Node::Reference(reference) => vec![(reference.root(), reference.path())],

@@ -23,8 +23,7 @@ pub(crate) struct Subschema<'s> {
 /// The part of a JSON value to which a subschema applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppliesTo<'s> {
-    /// The whole value. Some keywords, such as `then`, apply their subschema only under a
-    /// condition.
+    /// The subschema applies to the whole value, possibly under a condition, as with `then`.
     Whole,
     /// The object member with this name.
     Member(&'s str),

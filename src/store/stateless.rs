@@ -202,9 +202,9 @@ macro_rules! stateless_store {
             /// Sets the maximum length of a handle in bytes. Defaults to 64 KiB, which is enough
             /// for a state of about 48 KiB.
             ///
-            /// If the state of a run will certainly be too large at a later question, the composite
-            /// rejects the run before it calls a tool that may have side effects. Longer handles
-            /// from clients are rejected.
+            /// If a client sends a longer handle, its call fails. If the state of a run will
+            /// certainly be too large for a handle when the run asks its question, the composite
+            /// rejects the run before it calls a tool that may have side effects.
             #[must_use]
             pub const fn max_item_bytes(mut self, bytes: usize) -> Self {
                 self.limits.max_item_bytes = bytes;

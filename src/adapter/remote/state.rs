@@ -25,8 +25,8 @@ use crate::{
 /// sent in one message, which a server over HTTP may limit to 4 MiB.
 const MAX_LISTENED: usize = 3 << 20;
 
-/// The maximum length in bytes of an updated resource's URI for which subscriptions to its parents
-/// are considered. For example, `file:///a` is a parent of `file:///a/b`.
+/// If a server reports an updated resource with a URI of at most this many bytes, the clients that
+/// subscribed to a parent are notified, too. For example, `file:///a` is a parent of `file:///a/b`.
 const MAX_UPDATED_URI: usize = 2 << 10;
 /// The maximum number of separators (`/`, `?` and `#`) at which the URI of an updated resource is
 /// cut to find its parents. If the URI has more separators, only the last ones are used.

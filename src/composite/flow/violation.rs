@@ -75,8 +75,8 @@ impl FlowViolation {
         &self.path
     }
 
-    /// Returns the path of the data: the tool that returned it, the steps that computed other data
-    /// from it, and the place at which it must not be used.
+    /// Returns the way of the data through the composite: first the tool that returned the data,
+    /// then each step that uses it, and last the argument or condition in which it is not allowed.
     #[must_use]
     pub fn trace(&self) -> &[String] {
         &self.trace

@@ -84,8 +84,8 @@ struct Survey<'r> {
     branches: HashMap<&'r str, usize>,
 }
 
-/// The value that a text block repeats as JSON: the whole structured content, or the output of a
-/// fan-out branch in it.
+/// The value whose JSON text is the content of a text block: the whole structured content, or the
+/// output of one branch of a fan-out.
 #[derive(Clone, Copy, Debug)]
 enum Repeated<'r> {
     All,

@@ -62,7 +62,8 @@ pub(super) struct Cost {
     is_unique: bool,
 }
 
-/// The number of validation steps for reading a string. It depends on the length of the string.
+/// The cost of validating a string against the keywords of a schema, as a function of the length of
+/// the string.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     /// The number of validation steps for any string, even an empty one.

@@ -121,7 +121,8 @@ impl Held {
         self.leave(if is_cancelled { Stage::Cancelled } else { Stage::Lost });
     }
 
-    /// Makes the run of a call with this context store its checkpoints in the record of this task.
+    /// Sets the record of this task as the place in which a run stores its checkpoints. The run is
+    /// the one that a call with `context` starts.
     pub(super) fn keep_run_of(self: &Arc<Self>, context: &mut Context) {
         context.set_checkpoint(self.clone());
         context.set_cancellation(self.cancelled.clone());
