@@ -15,8 +15,8 @@ pub(super) struct AdvertiseTable {
     /// Name patterns of the tools to list. Composites are listed even if they match no pattern.
     /// Defaults to all tools.
     allow: Option<Vec<String>>,
-    /// Name patterns of the tools to omit from lists. A composite is omitted only if its exact name
-    /// is in this list.
+    /// Name patterns of the tools to hide: they are omitted from lists and, unless `calls` is
+    /// `"allow"`, cannot be called. A composite is hidden only if its exact name is in this list.
     deny: Option<Vec<String>>,
     /// Whether clients can call tools that are not in the tool list. Defaults to `refuse`.
     calls: Option<CallsName>,
