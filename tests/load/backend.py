@@ -10,10 +10,6 @@ import asyncio
 import json
 import sys
 
-# The pause after which an idle connection is closed, in seconds. So the connections of the gateway
-# do not hide those that it leaks.
-IDLE = 2
-
 TEXT = {"type": "string"}
 TOOLS = {
     "echo": "Returns its marker",
@@ -24,6 +20,10 @@ TOOLS = {
 
 
 class Backend:
+    # The pause after which an idle connection is closed, in seconds. So the connections of the
+    # gateway do not hide those that it leaks.
+    idle = 2
+
     def __init__(self, fault):
         self.fault = fault
         self.open = 0
@@ -55,7 +55,7 @@ class Backend:
     async def read(self, reader):
         """Reads a request, and returns its method, path and body, or nothing at the end."""
         try:
-            async with asyncio.timeout(IDLE):
+            async with asyncio.timeout(self.idle):
                 head = await reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode().split("\r\n")
             method, path, _ = first.split(" ")
@@ -74,14 +74,14 @@ class Backend:
         if "id" not in message:
             return "202 Accepted", b""
         answer = {"jsonrpc": "2.0", "id": message["id"]}
-        result = await self.result(message["method"], message.get("params", {}))
+        result = await self.result(path, message["method"], message.get("params", {}))
         if result is None:
             answer["error"] = {"code": -32601, "message": "method not found"}
         else:
             answer["result"] = result
         return "200 OK", json.dumps(answer).encode()
 
-    async def result(self, method, params):
+    async def result(self, path, method, params):
         if method == "initialize":
             return {
                 "protocolVersion": "2025-06-18",
@@ -89,17 +89,23 @@ class Backend:
                 "serverInfo": {"name": "load", "version": "0"},
             }
         if method == "tools/list":
-            return {"tools": [tool(name) for name in TOOLS]}
+            return {"tools": self.tools()}
         if method != "tools/call":
             return None
         self.open += 1
         self.all += 1
         try:
-            return await self.call(params["name"], params["arguments"])
+            return await self.call(path, params["name"], params["arguments"])
         finally:
             self.open -= 1
 
-    async def call(self, name, arguments):
+    def tools(self):
+        properties = {
+            "marker": TEXT, "milliseconds": {"type": "integer"}, "times": {"type": "integer"}
+        }
+        return [tool(name, text, properties, ["marker"]) for name, text in TOOLS.items()]
+
+    async def call(self, path, name, arguments):
         marker = arguments["marker"]
         if self.fault == "swap" and self.all % 500 == 0:
             marker = self.previous
@@ -112,10 +118,11 @@ class Backend:
         return {"content": [{"type": "text", "text": " ".join([marker] * times)}]}
 
 
-def tool(name):
-    properties = {"marker": TEXT, "milliseconds": {"type": "integer"}, "times": {"type": "integer"}}
-    schema = {"type": "object", "properties": properties, "required": ["marker"]}
-    return {"name": name, "description": TOOLS[name], "inputSchema": schema}
+def tool(name, description, properties, required, **annotations):
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {
+        "name": name, "description": description, "inputSchema": schema, "annotations": annotations
+    }
 
 
 async def main():

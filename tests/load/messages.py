@@ -29,15 +29,15 @@ def post(token, headers, message):
     return wire.request("POST", "/mcp", common | headers, body)
 
 
-def stateless(token, number, method, params):
+def stateless(token, number, method, params, capabilities=None):
     """Returns a request of the revision 2026-07-28, which has no sessions."""
     meta = params.get("_meta", {}) | {
         "io.modelcontextprotocol/protocolVersion": NEW,
         "io.modelcontextprotocol/clientInfo": {"name": "load", "version": "0"},
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": capabilities or {},
     }
     headers = {"Mcp-Protocol-Version": NEW, "Mcp-Method": method}
-    if name := params.get("name") or params.get("uri"):
+    if name := params.get("name") or params.get("uri") or params.get("taskId"):
         headers["Mcp-Name"] = name
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params | {"_meta": meta}}
     return post(token, headers, message)

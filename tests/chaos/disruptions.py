@@ -1,0 +1,156 @@
+"""Kills replicas, restarts Redis, and cuts the connections between them."""
+
+import asyncio
+import collections
+import random
+import signal
+import time
+
+# The mean times in seconds between two disruptions of a kind.
+KILL = 4
+RESTART = 30
+PARTITION = 10
+
+# How long a killed replica stays away, at most.
+AWAY = 2
+
+# The share of replicas that are shut down instead of killed.
+SHUTDOWNS = 0.15
+
+# How long a partition lasts, and how long Redis stays away. The states of runs must be stored
+# within 5 seconds, and a lease expires after 15 seconds.
+PARTITIONS = [0.5, 2, 4, 8, 20]
+OUTAGES = [0, 0, 0.5, 2, 8]
+
+
+class Disruptions:
+    def __init__(self, redis, replicas, runs, tally, needed):
+        self.redis = redis
+        self.replicas = replicas
+        self.runs = runs
+        self.tally = tally
+        # The boundaries that no kill has hit yet, and how often each was hit.
+        self.needed = set(needed)
+        self.boundaries = collections.Counter()
+        # The number of kills that have hit a run within or between calls.
+        self.hits = collections.Counter()
+        # The times at which a replica could not reach Redis: the replica, the start and the end.
+        self.outages = []
+        # The times at which a replica did not run, likewise.
+        self.absences = []
+        self.armed = False
+        # The replica that was killed last, and the task that replaces it.
+        self.victim = None
+        self.replacing = None
+
+    def on_change(self, run, call):
+        """Kills the replica of a call if no kill has hit this boundary of its composite yet."""
+        if not self.armed:
+            return
+        boundary = run.boundary(call.replica)
+        if boundary and (run.composite, boundary[0]) in self.needed:
+            self.armed = False
+            # Also hits the time at which the replica stores the outcome of the call.
+            delay = random.choice([0, 0, 0.001, 0.003, 0.01, 0.02])
+            asyncio.get_running_loop().call_later(delay, self.kill, self.replicas[call.replica])
+
+    def kill(self, replica):
+        """Kills a replica, and records which boundaries of runs this has hit."""
+        if self.victim.done():
+            return
+        for run in self.runs.open:
+            if boundary := run.boundary(replica.number):
+                ended, is_calling = boundary
+                run.hit()
+                self.boundaries[run.composite, ended] += 1
+                self.needed.discard((run.composite, ended))
+                self.hits["within calls" if is_calling else "between calls"] += 1
+        replica.kill_now()
+        self.victim.set_result(replica)
+
+    async def kills(self):
+        while True:
+            await asyncio.sleep(random.uniform(0.5, 1.5) * KILL)
+            self.replacing = asyncio.ensure_future(self.replace())
+            await asyncio.shield(self.replacing)
+
+    async def replace(self):
+        """Ends a replica, and starts it again."""
+        start = time.monotonic()
+        if random.random() < SHUTDOWNS:
+            replica = random.choice(self.replicas)
+            replica.signal(signal.SIGTERM)
+            if await replica.wait(20) is None:
+                self.tally.fail(f"replicas: replica {replica.number} did not stop in 20 s")
+                await replica.kill()
+            self.tally.count("replicas", "shut down")
+        else:
+            replica = await self.killed()
+            await replica.process.wait()
+            self.tally.count("replicas", "killed")
+        await asyncio.sleep(random.uniform(0, AWAY))
+        await replica.run()
+        self.absences.append((replica.number, start, time.monotonic()))
+
+    async def killed(self):
+        """Kills a replica at a boundary that no kill has hit yet, or at a random moment."""
+        self.victim = asyncio.get_running_loop().create_future()
+        self.armed = bool(self.needed) and random.random() < 0.7
+        if self.armed:
+            await asyncio.wait([self.victim], timeout=2)
+            self.armed = False
+        if not self.victim.done():
+            self.kill(random.choice(self.replicas))
+        return self.victim.result()
+
+    async def restarts(self):
+        while True:
+            await asyncio.sleep(random.uniform(0.5, 1.5) * RESTART)
+            number = random.choice([signal.SIGKILL, signal.SIGTERM])
+            start = time.monotonic()
+            await self.redis.stop(number)
+            try:
+                await asyncio.sleep(random.choice(OUTAGES))
+            finally:
+                await self.redis.start()
+                for replica in self.replicas:
+                    self.outages.append((replica.number, start, time.monotonic()))
+            self.tally.count("Redis", "killed" if number == signal.SIGKILL else "restarted")
+
+    async def partitions(self):
+        while True:
+            await asyncio.sleep(random.uniform(0.5, 1.5) * PARTITION)
+            replica = random.choice(self.replicas)
+            mode = random.choice(["cut", "silent", "slow"])
+            start = time.monotonic()
+            replica.link.set(mode)
+            try:
+                await asyncio.sleep(random.choice(PARTITIONS))
+            finally:
+                replica.link.set("open")
+                self.outages.append((replica.number, start, time.monotonic()))
+            self.tally.count("partitions", mode)
+
+    async def run(self):
+        """Disrupts until it is cancelled. `heal` must be called then."""
+        async with asyncio.TaskGroup() as group:
+            for disruption in (self.kills, self.restarts, self.partitions):
+                group.create_task(disruption())
+
+    async def heal(self):
+        """Waits until all replicas run."""
+        if self.replacing:
+            await self.replacing
+
+    def quiet_after(self, replica, moment):
+        """Returns the time from which on this replica could reach Redis."""
+        for number, start, end in sorted(self.outages):
+            if number == replica and start <= moment <= end:
+                moment = end
+        return moment
+
+    def has_hit(self, run, only_outages):
+        """Returns whether a disruption, or a replica without Redis, may have hit a run."""
+        hits = self.outages if only_outages else self.outages + self.absences
+        # The connections of a replica may fail a little later.
+        return any(start <= run.ended and run.started <= end + 2 for _, start, end in hits)

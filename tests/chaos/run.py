@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Kills replicas, restarts Redis and cuts connections while runs are stored in Redis.
+
+Starts a backend, a Redis server and three replicas of the gateway, and fails if a run does not end,
+if a call that must not be repeated is made twice, if an answer is used twice, or if a cancelled run
+continues. See `README.md` in this folder.
+"""
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import json
+import pathlib
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "load"))
+
+import composites
+import history
+import servers
+from client import Client
+from disruptions import Disruptions
+from shop import Shop
+from tally import Tally
+
+REPLICAS = 3
+
+# The number of runs after which the test waits for all runs, and removes them from Redis, which
+# stores at most 10 000 tasks.
+BATCH = 2500
+
+# The time in seconds in which runs without a client must have ended: a lease, and some takeovers.
+LAST = 90
+
+# The outcomes of runs whose task the client does not know.
+UNKNOWN = ("start not answered", "start rejected")
+
+# The number of runs whose history is printed if a check fails.
+PRINTED = 5
+
+
+class Chaos:
+    """The processes of the test, and its clients."""
+
+    def __init__(self, options, folder, tally):
+        self.options = options
+        self.folder = folder
+        self.tally = tally
+        self.runs = history.Runs()
+
+    async def start(self):
+        self.shop = Shop(self.options.fault, self.runs, self.tally)
+        port = await self.shop.start()
+        self.redis = servers.Redis(self.folder, self.options.fault == "forget")
+        await self.redis.start()
+        (self.folder / "tools.toml").write_text(composites.configuration())
+        self.replicas = []
+        for number in range(REPLICAS):
+            link = servers.Link(self.redis)
+            await link.start()
+            replica = servers.Replica(number, self.options.program, self.folder, link, port)
+            self.replicas.append(replica)
+            await replica.run()
+        self.client = Client(self.replicas, self.runs, self.tally)
+        boundaries = {
+            (each["name"], ended)
+            for each in composites.COMPOSITES
+            for ended in range(composites.calls(each["name"]))
+        }
+        self.boundaries = len(boundaries)
+        self.disruptions = Disruptions(
+            self.redis, self.replicas, self.runs, self.tally, boundaries
+        )
+        self.shop.on_change = self.disruptions.on_change
+
+    async def stop(self):
+        for replica in self.replicas:
+            await replica.kill()
+        await self.redis.stop()
+
+    async def batch(self, count):
+        """Lets this many runs end while everything fails, and checks that nothing is left."""
+        left = count
+
+        async def worker():
+            nonlocal left
+            while left > 0:
+                left -= 1
+                name = random.choice(composites.COMPOSITES)["name"]
+                if not await self.client.drive(name):
+                    left += 1
+                    await asyncio.sleep(0.2)
+
+        disrupting = asyncio.ensure_future(self.disruptions.run())
+        working = asyncio.gather(*(worker() for _ in range(self.options.parallel)))
+        done, _ = await asyncio.wait([disrupting, working], return_when="FIRST_COMPLETED")
+        disrupting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await disrupting
+        await working
+        await self.disruptions.heal()
+        await self.check_redis()
+
+    async def check_redis(self):
+        """Waits until no task works any more, and removes all tasks."""
+        end = time.monotonic() + LAST
+        while (working := self.tasks("working")) and time.monotonic() < end:
+            await asyncio.sleep(1)
+        self.tally.check(not working, f"Redis: {len(working)} tasks still work")
+        for key in self.tasks("unfinished"):
+            [call] = self.redis.command("HGET", f"{{chaos:task}}:record:{key}", "call")
+            run = self.runs[json.loads(call)["params"]["arguments"]["run"]]
+            # The client does not know the ID of such a task, and so cannot answer its questions.
+            is_asking = run.outcome in UNKNOWN and run.composite == "questions"
+            self.tally.check(is_asking, f"Redis: {run} ({run.outcome}) is left as a task")
+            self.tally.count("tasks without a client", "wait for an answer")
+        self.redis.command("FLUSHALL")
+
+    def tasks(self, of):
+        """Returns the keys of the tasks in a set."""
+        keys = self.redis.command("ZRANGE", f"{{chaos:task}}:{of}", 0, -1)
+        # The reply of an empty set is an empty line.
+        return [key for key in keys if key]
+
+    def check_runs(self):
+        for run in self.runs.values():
+            self.tally.count("runs", run.outcome)
+            if run.kills:
+                self.tally.count("killed runs", run.outcome)
+            history.check(run, self.tally, self.disruptions)
+        for replica in self.replicas:
+            self.tally.check("panicked" not in replica.log(), "the log contains `panicked`")
+
+
+async def test(options, folder, tally):
+    chaos = Chaos(options, folder, tally)
+    await chaos.start()
+    try:
+        left = options.runs
+        while left > 0:
+            await chaos.batch(min(left, BATCH))
+            left -= BATCH
+            print(f"{options.runs - max(left, 0)} runs have ended", flush=True)
+        chaos.check_runs()
+    finally:
+        await chaos.stop()
+    return chaos
+
+
+def print_summary(chaos, seconds):
+    disruptions = chaos.disruptions
+    print(f"{chaos.options.runs} runs in {seconds:.0f} s, over {REPLICAS} replicas")
+    hit = len(disruptions.boundaries)
+    print(f"kills have hit {hit} of {chaos.boundaries} step boundaries, and runs "
+          f"{sum(disruptions.boundaries.values())} times: "
+          + ", ".join(f"{kind} {number}" for kind, number in disruptions.hits.items()))
+    takeovers = sum(replica.log().count("took over a task") for replica in chaos.replicas)
+    print(f"replicas took over tasks {takeovers} times")
+    calls = [call for run in chaos.runs.values() for call in run.calls]
+    counts = collections.Counter(call.tool for call in calls)
+    print("calls: " + ", ".join(f"{tool} {number}" for tool, number in sorted(counts.items())))
+
+
+def print_histories(chaos, tally):
+    """Prints the histories of the first runs that have failed a check."""
+    numbers = []
+    for first, _ in tally.failures.values():
+        words = first.split("run ")
+        numbers += [int(word.split(" ")[0]) for word in words[1:] if word.split(" ")[0].isdigit()]
+    for number in numbers[:PRINTED]:
+        run = chaos.runs[number]
+        print(f"\n{run}:")
+        for moment, line in run.history():
+            print(f"  {moment - run.started:8.3f} s  {line}")
+        for replica, start, end in chaos.disruptions.outages:
+            if start <= (run.ended or end) and run.started <= end:
+                print(f"  {start - run.started:8.3f} s  replica {replica} could not reach Redis "
+                      f"for {end - start:.1f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--program", required=True, help="the program mcp-composite")
+    parser.add_argument("--runs", type=int, default=10_000, help="the number of runs")
+    parser.add_argument("--parallel", type=int, default=100, help="the number of runs at a time")
+    parser.add_argument("--seed", type=int, help="repeats the random choices of a test")
+    parser.add_argument("--keep", metavar="FOLDER", help="copies the file and the logs there")
+    parser.add_argument(
+        "--fault", choices=["repeat", "forget"], default="", help="lets a server fail, so that the "
+        "test must fail: the backend calls all its tools idempotent, or Redis stores nothing on disk"
+    )
+    options = parser.parse_args()
+    options.program = pathlib.Path(options.program).resolve()
+    if not options.program.is_file():
+        sys.exit(f"{options.program} does not exist: run `cargo build --features cli,redis` first")
+    if not shutil.which("redis-server"):
+        sys.exit("this test needs `redis-server`, as with `apt-get install redis-server`")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    random.seed(seed)
+    print(f"seed {seed}", flush=True)
+
+    tally = Tally()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        try:
+            chaos = asyncio.run(test(options, folder, tally))
+            print_summary(chaos, time.monotonic() - started)
+        finally:
+            if options.keep:
+                shutil.copytree(folder, options.keep, dirs_exist_ok=True)
+    tally.print_counts()
+    tally.print_failures()
+    if tally.failure_count:
+        print_histories(chaos, tally)
+        sys.exit(f"failed: {tally.failure_count} checks; seed {seed}")
+    print("passed")
+
+
+if __name__ == "__main__":
+    main()

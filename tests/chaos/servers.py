@@ -1,0 +1,145 @@
+"""The Redis server, the replicas, and the connections between them, all of which can fail."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+
+from gateway import Gateway
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+async def listens(port, process, what):
+    """Waits until a process accepts connections at a port."""
+    for _ in range(1200):
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        if process.returncode is not None:
+            break
+        await asyncio.sleep(0.05)
+    sys.exit(f"{what} does not listen")
+
+
+class Redis:
+    """A Redis server that writes each change to disk before it answers, unless it `forgets`."""
+
+    def __init__(self, folder, forgets):
+        self.folder = folder
+        self.forgets = forgets
+        self.port = free_port()
+
+    async def start(self):
+        options = {
+            "--port": self.port, "--bind": "127.0.0.1", "--dir": self.folder, "--save": "",
+            "--appendonly": "no" if self.forgets else "yes", "--appendfsync": "always",
+        }
+        self.process = await asyncio.create_subprocess_exec(
+            "redis-server", *(str(text) for option in options.items() for text in option),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+        )
+        await listens(self.port, self.process, "Redis")
+
+    async def stop(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        await self.process.wait()
+
+    def command(self, *words):
+        """Returns the lines of the reply to a command."""
+        command = ["redis-cli", "-p", str(self.port), "--raw", *map(str, words)]
+        reply = subprocess.run(command, check=True, capture_output=True, timeout=60)
+        return reply.stdout.decode().splitlines()
+
+
+class Link:
+    """A TCP proxy between one replica and Redis.
+
+    Its mode is `open`, `cut` (connections are closed), `silent` (connections are accepted, and data
+    arrives when the mode changes) or `slow`.
+    """
+
+    def __init__(self, redis):
+        self.redis = redis
+        self.mode = "open"
+        self.changed = asyncio.Event()
+        self.writers = set()
+
+    async def start(self):
+        self.server = await asyncio.start_server(self.accept, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    def set(self, mode):
+        self.mode = mode
+        self.changed.set()
+        self.changed = asyncio.Event()
+        if mode == "cut":
+            for writer in self.writers:
+                writer.transport.abort()
+
+    async def accept(self, reader, writer):
+        await self.passable()
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.redis.port)
+        except OSError:
+            writer.transport.abort()
+            return
+        self.writers |= {writer, far_writer}
+        if self.mode == "cut":
+            writer.transport.abort()
+            far_writer.transport.abort()
+        await asyncio.gather(self.forward(reader, far_writer), self.forward(far_reader, writer))
+        self.writers -= {writer, far_writer}
+
+    async def passable(self):
+        while self.mode == "silent":
+            await self.changed.wait()
+        if self.mode == "slow":
+            await asyncio.sleep(random.uniform(0, 0.3))
+
+    async def forward(self, reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self.passable()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+class Replica(Gateway):
+    """A process of the gateway, which is started again at the same address."""
+
+    def __init__(self, number, program, folder, link, backend_port):
+        self.number = number
+        self.program = program
+        self.link = link
+        self.address = ("127.0.0.1", free_port())
+        self.file = folder / "tools.toml"
+        self.log_path = folder / f"replica-{number}.log"
+        self.environment = os.environ | {
+            "BACKEND_URL": f"http://127.0.0.1:{backend_port}/{number}",
+            "REDIS_URL": f"redis://127.0.0.1:{link.port}",
+        }
+
+    async def run(self):
+        address = f"127.0.0.1:{self.address[1]}"
+        with self.log_path.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                self.program, "serve", self.file, "--http", address, "--drain", "1s",
+                env=self.environment, stdin=asyncio.subprocess.DEVNULL, stderr=log,
+            )
+        await listens(self.address[1], self.process, f"replica {self.number}")
+
+    def kill_now(self):
+        """Kills the process, without waiting for its end."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
