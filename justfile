@@ -3,7 +3,7 @@ default:
     @just --list --unsorted
 
 # Everything CI checks, in the same order.
-check: prose deploy fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance browser soak
+check: prose deploy fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance browser soak chaos
 
 # Check the words of comments and documents, and their spelling.
 prose:
@@ -86,6 +86,12 @@ browser:
 soak minutes="1" profile="dev" callers="300":
     cargo build --profile {{profile}} --all-features --example misbehaving
     cargo run --profile {{profile}} --all-features --example soak -- --minutes {{minutes}} --callers {{callers}}
+
+# Stored runs while replicas, Redis and their connections fail: a minute, or `just chaos 10000
+# release`; needs `redis-server`.
+chaos runs="300" profile="dev":
+    cargo build --profile {{profile}} --all-features --bin mcp-composite
+    tests/chaos/run.py --program target/{{ if profile == "dev" { "debug" } else { profile } }}/mcp-composite --runs {{runs}}
 
 # Hostile peers among good ones: a minute, or `just hostile 20` for twenty. In a debug build
 # the latencies would be those of unoptimized parsers.

@@ -210,8 +210,8 @@ INNER = [
 ]
 
 
-def configuration():
-    """Returns the file of the replicas."""
+def configuration(composites):
+    """Returns the file of the replicas with these composites."""
     sections = [
         "[[backends]]\nname = 'backend'\nurl = '${BACKEND_URL}'\ntimeout = '120s'",
         "[redis]\nurl = '${REDIS_URL}'\nprefix = 'chaos'",
@@ -219,7 +219,7 @@ def configuration():
     ]
     sections += [
         "[[composite_tools]]\n" + "\n".join(f"{key} = {toml(value)}" for key, value in each.items())
-        for each in COMPOSITES + INNER
+        for each in composites
     ]
     return "\n\n".join(sections) + "\n"
 

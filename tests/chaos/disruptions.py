@@ -7,9 +7,9 @@ import signal
 import time
 
 # The mean times in seconds between two disruptions of a kind.
-KILL = 4
-RESTART = 30
-PARTITION = 10
+KILL = 2
+RESTART = 15
+PARTITION = 4
 
 # How long a killed replica stays away, at most.
 AWAY = 2
@@ -142,10 +142,10 @@ class Disruptions:
         if self.replacing:
             await self.replacing
 
-    def quiet_after(self, replica, moment):
-        """Returns the time from which on this replica could reach Redis."""
-        for number, start, end in sorted(self.outages):
-            if number == replica and start <= moment <= end:
+    def quiet_after(self, replica, moment, seconds):
+        """Returns the time from which on this replica could reach Redis for some seconds."""
+        for number, start, end in sorted(self.outages, key=lambda outage: outage[1]):
+            if number == replica and start <= moment + seconds and moment <= end:
                 moment = end
         return moment
 

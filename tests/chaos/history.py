@@ -128,7 +128,9 @@ def check_cancelled(run, tally, disruptions):
     for call in run.calls:
         # A finally step runs after the cancellation, and has a time of its own.
         bound = CANCEL_BOUND + SLACK + (composites.GRACE if call.key == "undo" else 0)
-        bound += disruptions.quiet_after(call.replica, run.cancelled) - run.cancelled
+        # The replica learns of the cancellation from Redis.
+        since = disruptions.quiet_after(call.replica, run.cancelled, CANCEL_BOUND)
+        bound += since - run.cancelled
         began = call.began - run.cancelled
         ended = (call.ended or time.monotonic()) - run.cancelled
         tally.check(

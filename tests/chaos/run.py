@@ -38,6 +38,21 @@ BATCH = 2500
 # The time in seconds in which runs without a client must have ended: a lease, and some takeovers.
 LAST = 90
 
+# The number of runs from which on kills must hit all step boundaries.
+MANY = 5000
+
+# What must have happened at least once, or else the test has not tested it, and what must have
+# happened in a test with many runs.
+REQUIRED = [
+    ("replicas", "killed"), ("killed runs", "completed"), ("runs", "completed"),
+    ("runs", "cancelled"), ("answers", "used"),
+]
+REQUIRED_OF_MANY = [
+    ("replicas", "shut down"), ("Redis", "killed"), ("Redis", "restarted"), ("partitions", "cut"),
+    ("partitions", "silent"), ("partitions", "slow"), ("runs", "lost"), ("runs", "not stored"),
+    ("lost steps", "had been called"),
+]
+
 # The outcomes of runs whose task the client does not know.
 UNKNOWN = ("start not answered", "start rejected")
 
@@ -59,7 +74,8 @@ class Chaos:
         port = await self.shop.start()
         self.redis = servers.Redis(self.folder, self.options.fault == "forget")
         await self.redis.start()
-        (self.folder / "tools.toml").write_text(composites.configuration())
+        text = composites.configuration(composites.COMPOSITES + composites.INNER)
+        (self.folder / "tools.toml").write_text(text)
         self.replicas = []
         for number in range(REPLICAS):
             link = servers.Link(self.redis)
@@ -136,6 +152,13 @@ class Chaos:
             history.check(run, self.tally, self.disruptions)
         for replica in self.replicas:
             self.tally.check("panicked" not in replica.log(), "the log contains `panicked`")
+        has_many = self.options.runs >= MANY
+        for group, kind in REQUIRED + REQUIRED_OF_MANY * has_many:
+            self.tally.check(self.tally.total(group, kind), f"`{group}: {kind}` did not occur")
+        needed = self.disruptions.needed
+        self.tally.check(
+            not (has_many and needed), f"kills have hit no run at the boundaries {needed}"
+        )
 
 
 async def test(options, folder, tally):
@@ -188,7 +211,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", required=True, help="the program mcp-composite")
     parser.add_argument("--runs", type=int, default=10_000, help="the number of runs")
-    parser.add_argument("--parallel", type=int, default=100, help="the number of runs at a time")
+    parser.add_argument("--parallel", type=int, default=200, help="the number of runs at a time")
     parser.add_argument("--seed", type=int, help="repeats the random choices of a test")
     parser.add_argument("--keep", metavar="FOLDER", help="copies the file and the logs there")
     parser.add_argument(

@@ -18,8 +18,8 @@ def free_port():
         return listener.getsockname()[1]
 
 
-async def listens(port, process, what):
-    """Waits until a process accepts connections at a port."""
+async def listens(port, process, log):
+    """Waits until a process accepts connections at a port. Ends the test with its log otherwise."""
     for _ in range(1200):
         with contextlib.suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -28,7 +28,7 @@ async def listens(port, process, what):
         if process.returncode is not None:
             break
         await asyncio.sleep(0.05)
-    sys.exit(f"{what} does not listen")
+    sys.exit(f"a process does not listen; its log:\n{log.read_text(errors='replace')[-4000:]}")
 
 
 class Redis:
@@ -46,9 +46,9 @@ class Redis:
         }
         self.process = await asyncio.create_subprocess_exec(
             "redis-server", *(str(text) for option in options.items() for text in option),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            "--logfile", self.folder / "redis.log", stdin=asyncio.subprocess.DEVNULL,
         )
-        await listens(self.port, self.process, "Redis")
+        await listens(self.port, self.process, self.folder / "redis.log")
 
     async def stop(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -137,7 +137,7 @@ class Replica(Gateway):
                 self.program, "serve", self.file, "--http", address, "--drain", "1s",
                 env=self.environment, stdin=asyncio.subprocess.DEVNULL, stderr=log,
             )
-        await listens(self.address[1], self.process, f"replica {self.number}")
+        await listens(self.address[1], self.process, self.log_path)
 
     def kill_now(self):
         """Kills the process, without waiting for its end."""

@@ -6,9 +6,7 @@ import time
 
 import backend
 
-# The time in seconds that a call takes at least and at most, and a call of `slow`.
-SHORTEST = 0.005
-LONGEST = 0.08
+# The time in seconds that a call of `slow` takes.
 ENDLESS = 90
 
 TOOLS = {
@@ -52,6 +50,10 @@ class Shop(backend.Backend):
 
     idle = 60
 
+    # The time in seconds that a call takes.
+    shortest = 0.005
+    longest = 0.2
+
     def __init__(self, fault, runs, tally):
         super().__init__(fault)
         self.runs = runs
@@ -80,7 +82,7 @@ class Shop(backend.Backend):
         run.calls.append(call)
         try:
             self.on_change(run, call)
-            seconds = ENDLESS if name == "slow" else random.uniform(SHORTEST, LONGEST)
+            seconds = ENDLESS if name == "slow" else random.uniform(self.shortest, self.longest)
             await asyncio.sleep(seconds)
             call.is_answered = True
         finally:
