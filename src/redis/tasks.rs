@@ -33,9 +33,10 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("task
 /// lease expires.
 ///
 /// The keys in Redis begin with `{PREFIX:task}:`, so that a cluster keeps all tasks on one server.
-/// The keys of a task expire with the task. Keys contain the IDs of tasks and the names of callers
-/// only as SHA-256 digests. The records of tasks contain arguments, results and the names of
-/// callers. They are stored unencrypted, so that all users with access to the server can read them.
+/// The keys of a task expire with the task. Keys contain the names of callers only as SHA-256
+/// digests, and the IDs of tasks only as halves of such digests. The records of tasks contain
+/// arguments, results and the names of callers. They are stored unencrypted, so that all users with
+/// access to the server can read them.
 #[derive(Clone, Debug)]
 pub struct RedisTasks {
     connection: Connection,
@@ -74,7 +75,7 @@ impl RedisTasks {
             TaskPhase::Ended => ("ended", Duration::ZERO),
         };
         let mut put = WRITE.key(self.record(key));
-        put.key(self.key("working")).key(self.key("unfinished")).key(self.key("all"));
+        put.key(self.key("working")).key(self.key("unfinished")).key(self.key("ended"));
         if let Some(caller) = write.caller {
             put.key(self.key(&format!("caller:{}", random::hex(&digest([caller])))));
         }

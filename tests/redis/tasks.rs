@@ -411,6 +411,22 @@ async fn requests_of_a_task_are_fast() {
 }
 
 #[tokio::test]
+async fn ended_and_unfinished_tasks_are_limited_together() {
+    let server = Server::start();
+    let store = replica(&server).tasks();
+    let add = "EVAL \"for i = 1, 9998 do redis.call('ZADD', KEYS[1], '+inf', i) end\" 1";
+    server.tell(&format!("{add} {{mcp-composite:task}}:ended"));
+    for key in ["a", "b"] {
+        store.write(key, create("one", HOUR)).await.unwrap();
+    }
+    let full = Err(TaskStoreError::Full { max: 10_000 });
+    assert_eq!(store.write("c", create("one", HOUR)).await, full);
+    // A task that ends is counted once.
+    store.write("a", change("one", "one", TaskPhase::Ended)).await.unwrap();
+    assert_eq!(store.write("c", create("one", HOUR)).await, full);
+}
+
+#[tokio::test]
 async fn write_with_a_lost_reply_is_repeated() {
     let server = Server::start();
     let gap = Gap::before(&server);

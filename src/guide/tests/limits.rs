@@ -76,6 +76,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         &[
             "hosts/normalize/names.rs HASH",
             "layers/tasks/id.rs ID",
+            "layers/tasks/id.rs KEY",
             "redis/budgets/mod.rs ID",
             "redis/store.rs HANDLE",
             "redis/store.rs TAKING",

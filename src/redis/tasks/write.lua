@@ -3,7 +3,7 @@
 -- KEYS[1]  the record, a hash with the fields `token`, `call`, `state` and `checkpoint`
 -- KEYS[2]  the working tasks, a sorted set with the expiry times of their leases
 -- KEYS[3]  the unfinished tasks, a sorted set with the expiry times of their records
--- KEYS[4]  all tasks, likewise
+-- KEYS[4]  the ended tasks, likewise
 -- KEYS[5]  the unfinished tasks of the caller, likewise; missing if there is no limit per caller
 -- ARGV[1]  the name of the task in the sorted sets
 -- ARGV[2]  the expected token; empty to create the record
@@ -48,9 +48,10 @@ if expected == '' then
     -- The request is repeated if its response was lost.
     return current == token and 'ok' or 'lost'
   end
-  if count(KEYS[3]) >= tonumber(ARGV[8]) then
+  local unfinished = count(KEYS[3])
+  if unfinished >= tonumber(ARGV[8]) then
     return 'unfinished'
-  elseif count(KEYS[4]) >= tonumber(ARGV[9]) then
+  elseif unfinished + count(KEYS[4]) >= tonumber(ARGV[9]) then
     return 'full'
   elseif KEYS[5] and count(KEYS[5]) >= tonumber(ARGV[10]) then
     return 'caller'
@@ -83,9 +84,9 @@ if phase == 'working' then
 else
   redis.call('ZREM', KEYS[2], name)
 end
-add(KEYS[4], now + ttl)
 if phase == 'ended' then
   redis.call('HDEL', record, 'checkpoint')
+  add(KEYS[4], now + ttl)
 end
 for _, set in ipairs({KEYS[3], KEYS[5]}) do
   if phase == 'ended' then
