@@ -89,7 +89,7 @@ soak minutes="1" profile="dev" callers="300":
 
 # Stored runs while replicas, Redis and their connections fail: a minute, or `just chaos 10000
 # release`; needs `redis-server`.
-chaos runs="300" profile="dev":
+chaos runs="200" profile="dev":
     cargo build --profile {{profile}} --all-features --bin mcp-composite
     tests/chaos/run.py --program target/{{ if profile == "dev" { "debug" } else { profile } }}/mcp-composite --runs {{runs}}
 

@@ -101,7 +101,8 @@
 //!   identify its caller from the record, instead of their `caller` functions. Calls of backends
 //!   that need the access token of the caller fail.
 //! - *Cancellation.* `tasks/cancel` ends the task at once. If another replica runs it, that replica
-//!   drops the run at its next write, or within 5 seconds.
+//!   drops the run at its next write, or within 5 seconds. While it cannot reach the store, its run
+//!   cannot start another call, but running calls continue.
 //! - *Definitions.* A replica without the composite of a task does not continue it. If no replica
 //!   has the composite, the task stays `working` until it expires.
 //! - *Failures.* While the store is unavailable, requests about tasks fail, a call with
