@@ -9,7 +9,7 @@ use mcp_composite::{
 };
 use tower::Layer;
 
-use super::{Case, Exchange, server};
+use super::case::{Case, Exchange, InMemory, server};
 use crate::config::is_supported;
 
 const GUIDE: &str = include_str!("../../../src/guide/cookbook.md");
@@ -57,7 +57,7 @@ fn cookbook_shows_one_workflow_of_each_group() {
         assert!(start.lines().filter_map(described).any(|(listed, _)| listed == name), "{title}");
         assert!(workflows[name].contains(shown), "{title}: `{name}` has another text");
         let (case, _) = Case::parse(&workflows[name]).unwrap();
-        assert_eq!(toml::from_str::<toml::Table>(shown).unwrap(), case.config(), "{name}");
+        assert_eq!(toml::from_str::<toml::Table>(shown).unwrap(), case.config(&InMemory), "{name}");
     }
 }
 
@@ -68,7 +68,7 @@ async fn cookbook_workflows_have_previews_and_no_warnings() {
             continue;
         }
         let (case, exchanges) = Case::parse(&text).unwrap();
-        let config = Config::from_toml_str(&case.config().to_string()).unwrap();
+        let config = Config::from_toml_str(&case.config(&InMemory).to_string()).unwrap();
         assert_eq!(config.composite_layer().remarks(), [""; 0], "{name}");
 
         let server: Server = server(&case.tools, &BTreeMap::new());
