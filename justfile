@@ -19,10 +19,10 @@ fmt-check:
     cargo fmt --check
 
 # Run clippy on all targets; warnings are errors. `--all-targets` does not
-# include `redis`, `foreign`, `conformance` and `browser`, since `cargo test` does not.
+# include `redis`, `restate`, `foreign`, `conformance` and `browser`, since `cargo test` does not.
 lint:
     cargo clippy --all-targets --all-features -- -D warnings
-    cargo clippy --all-features --test redis --test foreign --test conformance --test browser -- -D warnings
+    cargo clippy --all-features --test redis --test restate --test foreign --test conformance --test browser -- -D warnings
     cargo clippy --no-default-features --lib --tests -- -D warnings
     cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
 
@@ -59,6 +59,10 @@ examples:
     cargo run --example approval
     cargo run --features normalize --example agent_loop
     cargo run --features opentelemetry --example telemetry
+
+# Test tasks that Restate executes; installs its server from npm.
+test-restate:
+    cargo test --all-features --test restate
 
 # Test replicas with Redis; needs `redis-server`.
 shared:

@@ -87,6 +87,7 @@
 //! - `cache`: caches the results of read-only tools.
 //! - `redis`: stores budgets, suspended runs and large results in Redis, where several replicas
 //!   share them.
+//! - `restate`: lets [Restate](restate) execute the runs of tasks. Needs Rust 1.90.
 //! - `rig-compose`: converts tools of the crate [`rig-compose`](rig_compose) to targets of
 //!   composites, and tools of this crate to tools of `rig-compose`.
 //! - `metrics`: records counters and histograms through the `metrics` facade.
@@ -112,6 +113,7 @@
         feature = "cache",
         feature = "normalize",
         feature = "redis",
+        feature = "restate",
         feature = "rig-compose",
         feature = "metrics",
         feature = "opentelemetry",
@@ -135,6 +137,9 @@ mod hosts;
 
 #[cfg(feature = "redis")]
 pub mod redis;
+
+#[cfg(feature = "restate")]
+pub mod restate;
 
 mod layers;
 

@@ -341,6 +341,7 @@ mod flowchart;
 mod form;
 mod form_error;
 mod input;
+mod journaled;
 mod layer;
 mod limit_end;
 mod listing;

@@ -18,6 +18,7 @@ use super::{
     cancelled_runs::CancelledRuns,
     checkpoints::{CallCheckpoint, unsaved},
     compile::Compiled,
+    journaled::answer_in_journal,
     run::{Ended, Runner},
     suspended_run::SuspendedRun,
 };
@@ -125,7 +126,8 @@ where
         let has_state = call.request_state.is_some();
         let compiled = &program.composites[composite];
         let is_cancellable = compiled.plan.runs_on_cancel();
-        let is_stored = request.context().checkpoint().is_some();
+        let is_stored =
+            request.context().checkpoint().is_some() || request.context().journal().is_some();
         let may_suspend = has_state || !request.context().abilities().is_nothing();
         if !may_suspend && !is_cancellable && !is_stored {
             // The client cannot answer questions, so there is only one round, and the run is never
@@ -216,22 +218,22 @@ impl Called<'_> {
             Err(reply) => return reply,
         };
         loop {
-            let scope = self.scope(&rounds);
-            let saving = self.saving(&rounds);
-            let called = (self.at, self.arguments.clone(), rounds.run.take());
-            let program = runner.program.clone();
-            let (runner, scoped) = (runner.clone(), scope.clone());
-            let run_once = runner.run_cancellable(&program, called, self.context, scoped, saving);
-            let mut asks = match run_once.await {
-                Ok(Ended::Asks(asks)) => asks,
-                Ok(Ended::Result { result, .. }) => return result.into(),
-                Err(refusal) => return refusal.into(),
+            let mut asks = match self.run_once(runner.clone(), &mut rounds).await {
+                Ok(asks) => asks,
+                Err(reply) => return reply,
             };
-            rounds.used = scope.used();
-            let client = self.context.live_client().filter(|_| self.checkpoint.is_none());
+            let client = self.context.live_client().filter(|_| self.is_in_memory());
             // A live client is asked while its call continues, and counts its questions itself.
             let more = if client.is_some() { 0 } else { asks.question_count() };
             let within = rounds.count(more, self.settings.limits);
+            if let (Some(journal), Ok(()), None) = (self.context.journal(), &within, &rounds.closed)
+            {
+                let Some(answered) = answer_in_journal(journal, plan, asks).await else {
+                    return failed("the task was cancelled".to_owned());
+                };
+                rounds.run = Some(answered);
+                continue;
+            }
             let why = match (within, client) {
                 // A run that is closed to questions does not ask any.
                 _ if rounds.closed.is_some() => return failed("no user can be asked".to_owned()),
@@ -268,6 +270,35 @@ impl Called<'_> {
             rounds.closed = Some(why.into());
             rounds.run = Some(asks);
         }
+    }
+
+    /// Runs until the run asks questions, and returns its state. Returns the reply if the run ends.
+    async fn run_once<S>(
+        &self,
+        runner: Runner<S>,
+        rounds: &mut Rounds,
+    ) -> Result<Box<RunState>, Reply>
+    where
+        S: ToolService,
+    {
+        let (scope, saving) = (self.scope(rounds), self.saving(rounds));
+        let called = (self.at, self.arguments.clone(), rounds.run.take());
+        let (program, scoped) = (runner.program.clone(), scope.clone());
+        let run = runner.run_cancellable(&program, called, self.context, scoped, saving);
+        match run.await {
+            Ok(Ended::Asks(asks)) => {
+                rounds.used = scope.used();
+                Ok(asks)
+            }
+            Ok(Ended::Result { result, .. }) => Err(result.into()),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Returns `true` if the run is neither stored in a checkpoint nor executed by a durable
+    /// engine.
+    fn is_in_memory(&self) -> bool {
+        self.checkpoint.is_none() && self.context.journal().is_none()
     }
 
     /// Loads the run that the client's `requestState` identifies, and adds the client's answers to
@@ -345,16 +376,14 @@ impl Called<'_> {
     fn scope(&self, rounds: &Rounds) -> Scope {
         let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
         let left = self.compiled.timeout.saturating_sub(active);
-        let scope = Scope::resumed(self.settings.limits, left, rounds.used, Instant::now());
+        let scope = Scope::resumed(self.settings.limits, left, rounds.used, self.context.now());
         let scope = scope.heartbeat(self.settings.heartbeat);
         let scope = scope.observers(self.settings.observers.clone());
         match (&rounds.closed, self.settings.store.max_bytes()) {
             (Some(why), _) => scope.close(why.clone()),
             // A live client is asked while the run stays in memory. Only for other clients, the
             // store limits the size of the state.
-            (None, Some(room))
-                if self.checkpoint.is_none() && self.context.live_client().is_none() =>
-            {
+            (None, Some(room)) if self.is_in_memory() && self.context.live_client().is_none() => {
                 scope.state_room(room)
             }
             (None, _) => scope,

@@ -18,7 +18,7 @@ use futures::{
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ContentBlock, InputResponses, JsonObject,
 };
-use tokio::{task::yield_now, time::Instant};
+use tokio::task::yield_now;
 use tower_service::Service;
 
 use super::{
@@ -165,6 +165,11 @@ where
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let (composite, ..) = called;
         let plan = &program.composites[composite].plan;
+        if context.journal().is_some() {
+            // A cancellation is an event of the journal. Dropping the future only stops the run.
+            let cancelled = Some(Arc::default());
+            return Either::Left(self.run(program, called, context, scope, cancelled, None));
+        }
         let Some(runs) = self.cancelled_runs.clone().filter(|_| plan.runs_on_cancel()) else {
             return Either::Left(self.run(program, called, context, scope, None, saving));
         };
@@ -204,18 +209,18 @@ where
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
         let mut scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
         let prepared = self.prepare(compiled, composite, arguments, state, context);
-        let mut now = Instant::now();
+        let mut now = context.now();
         let is_long = now - scope.started > LONG;
         async move {
             let (state, targets) = prepared?;
             if state.is_settled() {
-                scope = scope.of_finals(compiled.plan.grace().unwrap_or_default());
+                scope = scope.of_finals(compiled.plan.grace().unwrap_or_default(), now);
             }
             // Yields to other tasks first, because the first steps coerce arguments for their
             // tools, which can take just as long again.
             if is_long {
                 yield_now().await;
-                now = Instant::now();
+                now = context.now();
             }
             let advertised = targets.output_schema();
             let mut run = Run::new_at(&compiled.plan, state, context, &scope, targets, now);
@@ -288,7 +293,7 @@ pub(super) fn finish<'r, C: Caller + Send + 'r>(
         let Some(grace) = compiled.plan.grace().filter(|_| run.has_finals_left()) else {
             return end(run.into_settled_parts(), compiled, context, scope, advertised);
         };
-        let mut of_finals = scope.of_finals(grace);
+        let mut of_finals = scope.of_finals(grace, run.instant());
         let without_client = run.is_cancelled().then(|| context.without_client());
         if without_client.is_some() {
             of_finals = of_finals.close(CANCELLED.into());

@@ -45,6 +45,7 @@ use crate::{
     composite::{CompositeLayer, CompositeTool, FlowPolicy},
     observe::Observer,
     stack::StackLayer,
+    tasks::TaskRegistry,
     trace::TraceLayer,
 };
 
@@ -285,6 +286,19 @@ impl Config {
             view.layers.observe(observer.clone());
         }
         self.layers.observe(observer);
+        self
+    }
+
+    /// Sets the registry of the [tasks](crate::tasks) of all views, such as one whose tasks another
+    /// program executes. Replaces the registry that `[state]` defines.
+    ///
+    /// A [reload](super::Gateway::reload) of a gateway keeps the registry.
+    #[must_use]
+    pub fn task_registry(mut self, registry: &TaskRegistry) -> Self {
+        for view in &mut self.views {
+            view.layers.set_task_registry(registry);
+        }
+        self.layers.set_task_registry(registry);
         self
     }
 

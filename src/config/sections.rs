@@ -29,6 +29,7 @@ use crate::{
     expr::Variables,
     observe::Observer,
     stack::StackLayer,
+    tasks::TaskRegistry,
     trace::TraceLayer,
 };
 
@@ -145,6 +146,13 @@ impl Layers {
     pub(super) fn observe(&mut self, observer: impl Observer + 'static) {
         self.composite_layer = self.composite_layer.clone().observer(observer);
         self.stack_layer = self.stack_layer.clone().composite(self.composite_layer.clone());
+    }
+
+    /// Sets the registry of tasks.
+    pub(super) fn set_task_registry(&mut self, registry: &TaskRegistry) {
+        self.stores.tasks = registry.clone();
+        let stack = self.stack_layer.clone();
+        self.stack_layer = self.stores.apply(stack, self.composite_layer.clone());
     }
 
     /// Returns the path of the view to which the layers belong, such as `/team-a`. Returns `None`

@@ -118,8 +118,9 @@ impl<'p> Attempts<'p> {
     /// the same error.
     pub(super) fn wait(&mut self, failed: &mut Outcome, now: Duration, random: &mut Rng) -> bool {
         let lasting = |error: &StepError| {
-            // A retry would end with the same error.
-            matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit)
+            // A retry would end with the same error, or may repeat a call that must not be
+            // repeated.
+            matches!(error.kind, ErrorKind::Definition | ErrorKind::Limit | ErrorKind::Lost)
                 || error.code.is_some_and(|code| LASTING_CODES.contains(&code))
         };
         if failed.error.as_deref().is_none_or(lasting) || !self.may_be_tried_again() {

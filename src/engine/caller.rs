@@ -7,6 +7,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use rmcp::model::{CallToolResult, JsonObject};
+use serde::{Deserialize, Serialize};
 
 use super::{
     outcome::StepError,
@@ -102,7 +103,8 @@ pub(crate) enum FirstPoll {
 /// The reply of a tool, or the error of a call without a reply.
 pub(crate) type Called = Result<ToolReply, StepError>;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum ToolReply {
     /// A tool result, which may be an error result (`isError`).
     Result(ToolResult),

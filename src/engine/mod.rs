@@ -35,6 +35,7 @@ mod attempts;
 mod branches;
 mod call_site;
 pub(crate) mod caller;
+mod detached;
 mod expression_data;
 mod finally;
 pub(crate) mod form;

@@ -174,6 +174,12 @@ impl StepError {
         Self::new(ErrorKind::Definition, message)
     }
 
+    /// Creates the error of a branch that panicked. It does not contain the panic message, which
+    /// may contain data that clients must not see.
+    pub(super) fn panicked() -> Self {
+        Self::new(ErrorKind::Panic, "the tool panicked")
+    }
+
     /// Prepends `place` to the message, as in `condition: the message`. `place` is the part of the
     /// definition that caused the error.
     pub(super) fn at(self, place: &str) -> Self {

@@ -50,8 +50,13 @@ impl Question {
     /// Returns the time that is left to answer the question. Returns zero after the deadline, and
     /// `None` if there is no deadline.
     pub(crate) fn left(&self) -> Option<Duration> {
-        let until = self.until?;
-        Some(Duration::from_millis(until.saturating_sub(unix_ms())))
+        self.left_at(unix_ms())
+    }
+
+    /// Returns the remaining time to answer the question at the Unix time `unix_ms`, like
+    /// [`left`](Self::left).
+    pub(crate) fn left_at(&self, unix_ms: u64) -> Option<Duration> {
+        Some(Duration::from_millis(self.until?.saturating_sub(unix_ms)))
     }
 
     /// Returns `true` if the deadline has passed at the Unix time `unix_ms`. A question without a

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, mem, time::Duration};
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitationSchema, InputRequest, JsonObject,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
@@ -23,7 +24,7 @@ use crate::{
 };
 
 /// The reply of a tool that asks the user questions before it returns a result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Questions {
     /// The questions, indexed by keys of the tool. If empty, the tool only requests to be called
     /// again with its state.

@@ -3,6 +3,8 @@
 
 mod calling;
 mod effects;
+mod journal_events;
+mod journaled;
 mod saving;
 
 use std::{
@@ -25,7 +27,10 @@ use tokio::{
 use tracing::{Instrument, Span};
 
 pub(crate) use self::calling::LONG;
-use self::effects::{Ended, RunEffects};
+use self::{
+    effects::{Ended, RunEffects},
+    journaled::Journaled,
+};
 use super::{
     branches::{BranchId, Branches, Lost},
     caller::Caller,
@@ -108,14 +113,18 @@ impl<'p, C: Caller> Run<'p, C> {
         // The IDs of nested runs are derived from the ID of this run.
         let has_nested = || plan.sites().any(|site| caller.is_nested(site.site));
         if state.id.is_none() && (plan.reads_id || has_nested()) {
-            let own = || format!("{:032x}", fastrand::u128(..));
+            let random = || match context.journal() {
+                Some(journal) => u128::from(journal.random()) << 64 | u128::from(journal.random()),
+                None => fastrand::u128(..),
+            };
+            let own = || format!("{:032x}", random());
             state.id = Some(scope.run_id.as_deref().map_or_else(own, str::to_owned));
         }
         if plan.reads_name && state.name.is_none() {
             state.name = Some(plan.name.to_string());
         }
         if plan.reads_started_at && state.started_at.is_none() {
-            state.started_at = Some(format!("{:.3}", Timestamp::now()));
+            state.started_at = Some(format!("{:.3}", start_time(context)));
         }
         let concurrency = steps.min(plan.concurrency);
         let active = state.active();
@@ -130,6 +139,7 @@ impl<'p, C: Caller> Run<'p, C> {
             branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
             progress: progress(plan, context, scope, &state),
             watching,
+            journaled: context.journal().map(|it| Box::new(Journaled::new(it.clone(), scope))),
         };
         let was_running = state.was_running();
         let settings = settings(plan, context, scope, &caller, was_running, begun, now);
@@ -261,7 +271,9 @@ impl<'p, C: Caller> Run<'p, C> {
         let context = context.unwrap_or(self.context);
         let Scheduler { plan, mut state, effects, .. } = scheduler;
         state.settle();
-        let now = Instant::now().saturating_duration_since(begun);
+        let journaled = effects.journaled;
+        let now = journaled.as_ref().map_or_else(Instant::now, |journaled| journaled.now());
+        let now = now.saturating_duration_since(begun);
         let settings = settings(plan, context, scope, &caller, false, begun, now);
         let mut watching = effects.watching;
         if let Some(watching) = &mut watching {
@@ -271,6 +283,7 @@ impl<'p, C: Caller> Run<'p, C> {
             branches: Branches::new(false),
             progress: progress(plan, context, scope, &state),
             watching,
+            journaled,
         };
         let scheduler = Scheduler::new(plan, state, settings, effects);
         let pause = Pause::Yield;
@@ -317,7 +330,7 @@ impl<'p, C: Caller> Run<'p, C> {
 
     /// Reads the clock. Returns the time since the start of the run, excluding suspensions.
     fn read_clock(&mut self) -> Duration {
-        self.now = Instant::now().saturating_duration_since(self.begun);
+        self.now = self.instant().saturating_duration_since(self.begun);
         self.now
     }
 
@@ -447,7 +460,8 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Processes all branches that have already ended, without waiting for the others. These
     /// branches count as in time, even if their deadlines have passed in the meantime.
     async fn collect(&mut self) {
-        while !self.scheduler.is_over() {
+        // A journal determines the order of the events.
+        while !self.scheduler.is_over() && self.scheduler.effects.journaled.is_none() {
             let branches = &mut self.scheduler.effects.branches;
             let next = poll_fn(|cx| Poll::Ready(branches.poll_next(cx))).await;
             let Poll::Ready((id, end)) = next else { return };
@@ -476,6 +490,9 @@ impl<'p, C: Caller> Run<'p, C> {
     ) -> Poll<Next> {
         if self.must_cancel() {
             return Poll::Ready(Next::Cancelled);
+        }
+        if self.scheduler.effects.journaled.is_some() {
+            return self.poll_journal(cx);
         }
         if let Some(saving) = &mut self.saving
             && let Poll::Ready(saved) = saving.poll(cx)
@@ -559,7 +576,10 @@ fn settings<'p>(
     let asking = || {
         let sites = plan.sites().map(|site| site.site);
         Box::new(Asking {
-            started_unix_ms: unix_ms().saturating_sub(milliseconds(now)),
+            started_unix_ms: context
+                .journal()
+                .map_or_else(unix_ms, |it| it.unix_ms())
+                .saturating_sub(milliseconds(now)),
             has_forms: abilities.form,
             closed: scope.closed().map(|why| &**why),
             room: scope.room(),
@@ -573,10 +593,20 @@ fn settings<'p>(
         deadline: scope.deadline.saturating_duration_since(begun),
         is_limited: scope.is_limited(),
         tools_may_ask: !abilities.is_nothing(),
-        seed: if plan.has_retries { fastrand::u64(..) } else { 0 },
+        seed: match context.journal() {
+            _ if !plan.has_retries => 0,
+            Some(journal) => journal.random(),
+            None => fastrand::u64(..),
+        },
         asking: may_ask.then(asking),
         repeatable,
     }
+}
+
+/// Returns the current time, or the time of the last event in the journal.
+fn start_time(context: &Context) -> Timestamp {
+    let ms = context.journal().and_then(|journal| i64::try_from(journal.unix_ms()).ok());
+    ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_else(Timestamp::now)
 }
 
 /// Returns the indexes of the call sites whose tools may be called twice with the same arguments.

@@ -26,7 +26,7 @@ pub(super) use self::{
     calls::Attempt,
     command::{Command, MadeOutput, NewCall, Pause},
     effects::Effects,
-    takeover::Progress,
+    takeover::{Progress, lost},
 };
 pub(super) use super::running_loop::Loop;
 use super::{

@@ -189,12 +189,12 @@ impl Scope {
         Self { started, deadline, ..self.clone() }
     }
 
-    /// Returns the scope of the finally steps of this run. They must end after the duration
-    /// `grace`.
+    /// Returns the scope of the finally steps of this run. They must end when
+    /// the duration `grace` has passed since `now`.
     ///
     /// The limits that can end the run do not apply to the finally steps. Their tool calls count
     /// from zero toward the limits for one call of a composite.
-    pub(crate) fn of_finals(&self, grace: Duration) -> Self {
+    pub(crate) fn of_finals(&self, grace: Duration, now: Instant) -> Self {
         let outer = self.meter.outermost();
         let meter = Meter {
             max_calls: outer.max_calls,
@@ -207,8 +207,19 @@ impl Scope {
             outer: None,
         };
         let owns = Owns { meter: false, ..self.owns };
-        let deadline = after(Instant::now(), grace);
+        let deadline = after(now, grace);
         Self { meter: Arc::new(meter), owns, deadline, ..self.clone() }
+    }
+
+    /// Returns the scope of a call whose usage a journal stores. The call counts toward `meter`,
+    /// and its costs are charged to `account`.
+    pub(super) fn detached(&self, meter: &Arc<Meter>, account: Option<&Arc<Account>>) -> Self {
+        let (meter, account) = (meter.clone(), account.cloned());
+        Self { meter, account, owns: Owns::default(), ..self.clone() }
+    }
+
+    pub(super) const fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// Returns the scope for a run of the composite `name`. `limits` are the limits in its

@@ -78,6 +78,23 @@ impl Account {
         Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
     }
 
+    /// Returns an account with the same limit and the amounts that were charged so far, which
+    /// counts separately from this account.
+    pub(crate) fn copy(&self) -> Self {
+        Self::new(self.max_cost, None, self.amounts())
+    }
+
+    /// Raises the charged amounts to those of `charged` where they are smaller.
+    pub(crate) fn raise(&self, charged: &Charged) {
+        let raise = |tally: &mut Tally, to: u64| tally.close(0, to.saturating_sub(tally.spent()));
+        let mut sums = self.sums();
+        raise(&mut sums.cost, charged.cost);
+        sums.is_over |= charged.is_over;
+        for (name, &spent) in &charged.budgets {
+            raise(sums.budgets.entry(name.as_str().into()).or_default(), spent);
+        }
+    }
+
     /// Reserves a cost in this account and in the accounts of all outer runs. Returns `None` if the
     /// maximum cost of one of these runs would be exceeded.
     ///

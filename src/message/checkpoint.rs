@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use rmcp::model::Extensions;
 
-use super::Context;
+use super::{Context, journal};
 
 /// Stores the state of one call of a composite.
 pub(crate) trait Checkpoint: Send + Sync {
@@ -46,14 +46,16 @@ impl Context {
         self.extensions.get().map(|Handle(checkpoint)| checkpoint)
     }
 
-    /// Returns the extensions for the contexts of steps, without the checkpoint.
+    /// Returns the extensions for the branches of this context, which have neither a checkpoint nor
+    /// a journal.
     pub(super) fn branch_extensions(&self) -> Arc<Extensions> {
         let shared = self.extensions.to_shared();
-        if self.checkpoint().is_none() {
+        if self.checkpoint().is_none() && self.journal().is_none() {
             return shared;
         }
         let mut extensions = Arc::unwrap_or_clone(shared);
         extensions.remove::<Handle>();
+        journal::remove(&mut extensions);
         Arc::new(extensions)
     }
 }

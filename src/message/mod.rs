@@ -51,6 +51,7 @@ mod context;
 mod context_trace;
 mod delegation;
 mod items;
+pub(crate) mod journal;
 mod ledger;
 mod logs;
 mod measure;

@@ -18,8 +18,8 @@ use super::{Run, effects::Ended};
 use crate::{
     engine::{
         branches::{self, BranchId, Lost},
-        caller::{Call, Called, Caller, FirstPoll, ToolReply},
-        outcome::{ErrorKind, Outcome, StepError},
+        caller::{Call, Called, Caller, FirstPoll},
+        outcome::{ErrorKind, StepError},
         scheduler::{Attempt, Effects as _, NewCall},
     },
     message::{BranchName, Context},
@@ -43,12 +43,6 @@ struct Times {
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
-}
-
-/// Returns the error of a tool call that panicked. The error does not contain the panic message,
-/// because it may contain data that clients must not see.
-fn panicked() -> StepError {
-    StepError::new(ErrorKind::Panic, "the tool panicked")
 }
 
 // === impl Run ===
@@ -89,6 +83,7 @@ impl<'p, C: Caller> Run<'p, C> {
             && !call.is_resumed()
             && effects.watching.is_none()
             && self.saving.is_none()
+            && effects.journaled.is_none()
             && effects.branches.polls_here(&call.site.hint)
             && !self.caller.is_nested(call.site.site)
     }
@@ -120,7 +115,7 @@ impl<'p, C: Caller> Run<'p, C> {
             context.call_within(&Span::none());
             self.caller.call_here(site, arguments, context, self.scope, &mut cx)
         }));
-        let polled = polled.unwrap_or_else(|_| FirstPoll::Ended(Err(panicked())));
+        let polled = polled.unwrap_or_else(|_| FirstPoll::Ended(Err(StepError::panicked())));
         let took = self.read_clock().saturating_sub(begun);
         if took > branches::LONG {
             site.hint.note_long();
@@ -160,8 +155,12 @@ impl<'p, C: Caller> Run<'p, C> {
             attempt;
         let mut context = self.branch_context(id);
         let (site, tool) = (called_site.site, called_site.tool.clone());
-        let mut scope = self.scope.clone();
         let is_nested = self.caller.is_nested(site);
+        let journaled = self.journaled_call(id, &tool, begun, site);
+        let mut scope = match &journaled {
+            Some(call) => self.scope_in_journal(call),
+            None => self.scope.clone(),
+        };
         scope.run_id = match &self.scheduler.state.id {
             Some(run) if is_nested => Some(nested_id(run, id).into()),
             _ => None,
@@ -185,10 +184,14 @@ impl<'p, C: Caller> Run<'p, C> {
         let made = Call { site, tool, arguments, context, scope, answered };
         let times = Times { run: self.begun, call: begun };
         let hint = &called_site.hint;
-        let branches = &mut self.scheduler.effects.branches;
         // The future is created here, and not in the task of the branch, so that the call starts
         // now.
-        match catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made)))) {
+        let called = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| self.caller.call(made))));
+        if let Some(call) = journaled {
+            return self.call_in_journal(call, called.map(|called| called.instrument(span)).ok());
+        }
+        let branches = &mut self.scheduler.effects.branches;
+        match called {
             Ok(called) => {
                 // Uses `map`, because an `async` block would reserve memory for the call twice.
                 let called = called.map(move |called| times.ended(called));
@@ -199,7 +202,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
             Err(_) => {
-                let panicked = times.ended(Err(panicked()));
+                let panicked = times.ended(Err(StepError::panicked()));
                 branches.start(id, hint, ready(panicked));
             }
         }
@@ -212,9 +215,11 @@ impl<'p, C: Caller> Run<'p, C> {
         } else {
             step.id.clone().into()
         };
-        let progress = self.scheduler.effects.progress.as_ref();
-        let progress = progress.map(|progress| progress.part(id));
-        self.context.branch_charged(&self.branch_parts, name, progress, self.scope.account())
+        let effects = &self.scheduler.effects;
+        let progress = effects.progress.as_ref().map(|progress| progress.part(id));
+        let journaled = effects.journaled.as_ref().map(|journaled| journaled.account());
+        let account = journaled.or(self.scope.account());
+        self.context.branch_charged(&self.branch_parts, name, progress, account)
     }
 
     /// Handles a branch that has ended: a step or loop element whose tool call has a reply.
@@ -232,7 +237,7 @@ impl<'p, C: Caller> Run<'p, C> {
             Ok(Ended::Asks(questions)) => {
                 return self.scheduler.wait_for_answers(id, *questions);
             }
-            Err(Lost::Panicked) => panicked(),
+            Err(Lost::Panicked) => StepError::panicked(),
             Err(Lost::Stopped) => StepError::new(ErrorKind::Service, "the server is shutting down"),
         };
         self.scheduler.lose(id, error, self.now);
@@ -250,10 +255,6 @@ impl Times {
 
     #[inline]
     fn ended_at(self, called: Called, at: Duration) -> Ended {
-        Ended::Outcome(match called {
-            Ok(ToolReply::Asks(questions)) => return Ended::Asks(questions),
-            Ok(ToolReply::Result(result)) => Outcome::answered(self.call, at, Ok(result)),
-            Err(error) => Outcome::answered(self.call, at, Err(error)),
-        })
+        Ended::of(self.call, called, at)
     }
 }

@@ -1,8 +1,12 @@
 //! The external effects of a run: progress notifications, reports to observers, and aborted
 //! branches.
 
+use std::time::Duration;
+
+use super::journaled::Journaled;
 use crate::engine::{
     branches::{BranchId, Branches},
+    caller::{Called, ToolReply},
     meter::LimitName,
     observation::Observation,
     outcome::Outcome,
@@ -21,17 +25,38 @@ pub(super) enum Ended {
 /// observers, and aborted branches.
 pub(super) struct RunEffects<'p> {
     pub(super) branches: Branches<Ended>,
+    /// The journal of the run, in which its calls are effects instead of branches. `None` if no
+    /// durable engine executes the run.
+    pub(super) journaled: Option<Box<Journaled>>,
     /// `None` if the client sent no progress token.
     pub(super) progress: Option<Box<RunProgress>>,
     /// `None` if nothing observes the run.
     pub(super) watching: Option<Box<Observation<'p>>>,
 }
 
+// === impl Ended ===
+
+impl Ended {
+    /// Converts the reply of a tool to the end of the branch that called the tool. `begun` and `at`
+    /// are the start and the end of the call, as durations since the start of the run.
+    #[inline]
+    pub(super) fn of(begun: Duration, called: Called, at: Duration) -> Self {
+        Self::Outcome(match called {
+            Ok(ToolReply::Asks(questions)) => return Self::Asks(questions),
+            Ok(ToolReply::Result(result)) => Outcome::answered(begun, at, Ok(result)),
+            Err(error) => Outcome::answered(begun, at, Err(error)),
+        })
+    }
+}
+
 // === impl RunEffects ===
 
 impl Effects for RunEffects<'_> {
     fn abort(&mut self, id: BranchId) {
-        self.branches.abort(id);
+        match &mut self.journaled {
+            Some(journaled) => journaled.abort(id),
+            None => self.branches.abort(id),
+        }
     }
 
     #[inline]

@@ -21,6 +21,16 @@ pub(in crate::engine) struct Progress {
     asked: usize,
 }
 
+/// Returns the error of a step whose call may have been made before the process stopped, and may
+/// not be repeated.
+pub(in crate::engine) fn lost(step: &str) -> StepError {
+    let why = format!(
+        "the server stopped while `{step}` ran, so the call may have had an effect; set \
+         `retry_lost = true` if the tool may be called again"
+    );
+    StepError::new(ErrorKind::Lost, why)
+}
+
 // === impl Progress ===
 
 impl Progress {
@@ -135,12 +145,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         now: Duration,
         attempts: u32,
     ) {
-        let step = &self.plan.steps()[id.step].id;
-        let why = format!(
-            "the server stopped while `{step}` ran, so the call may have had an effect; set \
-             `retry_lost = true` if the tool may be called again"
-        );
-        let outcome = Outcome::answered(begun, now, Err(StepError::new(ErrorKind::Lost, why)));
+        let lost = lost(&self.plan.steps()[id.step].id);
+        let outcome = Outcome::answered(begun, now, Err(lost));
         self.end_branch(id, site, Outcome { attempts, ..outcome }, now);
     }
 }

@@ -13,14 +13,14 @@ async fn run_all(world: &World, plan: &Plan, state: RunState, scope: &Scope) -> 
     let mut context = Context::default();
     let key = "io.modelcontextprotocol/clientCapabilities".to_owned();
     context.meta_mut().insert(key, json!({ "elicitation": {} }));
-    let settled = scope.of_finals(plan.grace().unwrap_or_default());
+    let settled = scope.of_finals(plan.grace().unwrap_or_default(), Instant::now());
     let scope = if state.is_settled() { &settled } else { scope };
     let mut run = Run::new(plan, state, &context, scope, world.caller());
     run.drive().await;
     if !run.has_finals_left() {
         return *run.into_settled_parts().0;
     }
-    let scope = scope.of_finals(plan.grace().unwrap_or_default());
+    let scope = scope.of_finals(plan.grace().unwrap_or_default(), Instant::now());
     let mut run = run.into_finals(&scope, None);
     run.drive().await;
     *run.into_settled_parts().0

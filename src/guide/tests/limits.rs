@@ -108,6 +108,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
         "how work is spread, and others have their turn",
         &[
             "layers/tasks/shared/mod.rs RENEWALS",
+            "composite/journaled.rs NO_DEADLINE",
             "layers/budget/memory.rs LOOKS",
             "layers/budget/memory.rs LOOKS_FOR_ROOM",
             "layers/budget/memory.rs SHARDS",

@@ -199,6 +199,8 @@ mod state;
 mod tests;
 mod tool;
 
+#[cfg(feature = "restate")]
+pub(crate) use self::shared::durable::{EngineStatus, EngineTask, TaskEngine, TaskRun, TaskRuns};
 #[cfg(feature = "redis")]
 pub(crate) use self::shared::store::new_token;
 pub use self::{

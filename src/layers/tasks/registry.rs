@@ -15,6 +15,8 @@ use tokio::{
 };
 use tracing::Instrument;
 
+#[cfg(feature = "restate")]
+use super::shared::durable::{DurableTasks, TaskEngine, TaskRuns};
 use super::{
     description::Description,
     error::{LimitReached, UnknownTask},
@@ -34,6 +36,9 @@ pub struct TaskRegistry {
     local: Arc<Registry>,
     /// The tasks in a shared store. If it is set, all new tasks are in this store.
     shared: Option<Arc<SharedTasks>>,
+    /// The tasks of a durable engine. If it is set, it executes all new tasks.
+    #[cfg(feature = "restate")]
+    durable: Option<Arc<DurableTasks>>,
 }
 
 struct Registry {
@@ -85,7 +90,21 @@ impl TaskRegistry {
     #[must_use]
     pub fn with_store(store: impl TaskStore + 'static) -> Self {
         let shared = Some(Arc::new(SharedTasks::new(Arc::new(store))));
-        Self { local: Arc::default(), shared }
+        Self { shared, ..Self::default() }
+    }
+
+    /// Creates a registry whose tasks a durable engine executes. `runs` contains the services that
+    /// run them in this process.
+    #[cfg(feature = "restate")]
+    pub(crate) fn with_engine(engine: Arc<dyn TaskEngine>, runs: TaskRuns) -> Self {
+        let durable = Some(Arc::new(DurableTasks::new(engine, runs)));
+        Self { durable, ..Self::default() }
+    }
+
+    /// Returns the tasks of a durable engine. Returns `None` if there is no such engine.
+    #[cfg(feature = "restate")]
+    pub(super) const fn durable(&self) -> Option<&Arc<DurableTasks>> {
+        self.durable.as_ref()
     }
 
     /// Takes over the tasks of `before`, the registry of the previous configuration. If
@@ -94,6 +113,8 @@ impl TaskRegistry {
     #[cfg(feature = "config")]
     pub(crate) fn take_over(&mut self, before: &Self, is_same_store: bool) {
         self.local = before.local.clone();
+        #[cfg(feature = "restate")]
+        self.durable.clone_from(&before.durable);
         if is_same_store {
             self.shared = before.shared.clone();
         }
@@ -108,6 +129,10 @@ impl TaskRegistry {
     /// Returns `true` if a service of this process can continue the tasks of other processes.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn is_watched(&self) -> bool {
+        #[cfg(feature = "restate")]
+        if self.durable.as_ref().is_some_and(|durable| durable.is_watched()) {
+            return true;
+        }
         self.shared.as_ref().is_some_and(|shared| shared.is_watched())
     }
 
@@ -116,7 +141,11 @@ impl TaskRegistry {
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
         if let Some(shared) = &self.shared {
-            shared.retain_views(is_served);
+            shared.retain_views(&is_served);
+        }
+        #[cfg(feature = "restate")]
+        if let Some(durable) = &self.durable {
+            durable.retain_views(is_served);
         }
     }
 
@@ -245,6 +274,10 @@ impl fmt::Debug for TaskRegistry {
         debug.field("tasks", &tasks);
         if let Some(shared) = &self.shared {
             debug.field("shared", shared);
+        }
+        #[cfg(feature = "restate")]
+        if let Some(durable) = &self.durable {
+            debug.field("durable", durable);
         }
         debug.finish_non_exhaustive()
     }

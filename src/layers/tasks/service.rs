@@ -14,6 +14,8 @@ use tokio::{runtime::Handle, time::timeout};
 use tower_layer::Layer;
 use tower_service::Service;
 
+#[cfg(feature = "restate")]
+use super::shared::durable::DurableTasks;
 use super::{
     error::UnknownTask,
     id::is_id,
@@ -71,9 +73,12 @@ impl<S: ToolService> Tasks<S> {
     /// then continues. `tracing` contains the view of the service. Does nothing without a shared
     /// store.
     pub(crate) fn watch(&self, tracing: Option<&Arc<Tracing>>) {
-        if let Some(settings) = &self.settings
-            && let Some(shared) = settings.registry.shared()
-        {
+        let Some(settings) = &self.settings else { return };
+        #[cfg(feature = "restate")]
+        if let Some(durable) = settings.registry.durable() {
+            return durable.serve(&settings.composites, tracing, &self.inner);
+        }
+        if let Some(shared) = settings.registry.shared() {
             shared.serve(&settings.composites, tracing, &self.inner);
         }
     }
@@ -117,6 +122,10 @@ impl Settings {
             ClientRequest::CallToolRequest(call) => match self.tool(&call.params.name) {
                 Some(tool) if request.context().supports_tasks() => {
                     let inner = take_ready(inner);
+                    #[cfg(feature = "restate")]
+                    if let Some(durable) = self.registry.durable().cloned() {
+                        return Ok(Box::pin(self.start_durable(durable, tool, inner, request)));
+                    }
                     Ok(match self.registry.shared().cloned() {
                         Some(shared) => Box::pin(self.start_shared(shared, tool, inner, request)),
                         None => Box::pin(self.start(tool, inner, request)),
@@ -236,6 +245,36 @@ impl Settings {
         Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
     }
 
+    /// Starts the call of a composite as a task of a durable engine. Returns its result, or the
+    /// task.
+    #[cfg(feature = "restate")]
+    async fn start_durable<S>(
+        self: Arc<Self>,
+        durable: Arc<DurableTasks>,
+        tool: TaskTool,
+        mut inner: S,
+        request: Request,
+    ) -> Result<Reply, S::Error>
+    where
+        S: ToolService,
+    {
+        let Some(params) = request.tool_call() else { return inner.call(request).await };
+        let (params, context) = (params.clone(), request.context());
+        durable.serve(&self.composites, context.tracing.as_ref(), &inner);
+        let started = durable.start(tool, self.owner(context), params, context.meta().clone());
+        let task = match started.await {
+            Ok(task) => task,
+            Err(error) if tool.is_immediate => return Ok(error.into()),
+            Err(_) => return inner.call(request).await,
+        };
+        if !tool.is_immediate
+            && let Ok(reply) = timeout(GRACE, durable.reply(&task.task_id)).await
+        {
+            return Ok(reply.unwrap_or_else(Reply::from));
+        }
+        Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
+    }
+
     /// Answers a `tasks/get`, `tasks/update` or `tasks/cancel` request.
     fn manage<S>(self: Arc<Self>, inner: &mut S, request: Request) -> ReplyFuture<S>
     where
@@ -250,6 +289,17 @@ impl Settings {
         // The inner service may have tasks itself, whose IDs have another form.
         if !is_id(id) {
             return Box::pin(known(inner.call(request)));
+        }
+        #[cfg(feature = "restate")]
+        if let Some(durable) = self.registry.durable()
+            && !self.registry.contains(id)
+            && Handle::try_current().is_ok()
+        {
+            durable.serve(&self.composites, request.context().tracing.as_ref(), inner);
+            let durable = durable.clone();
+            drop(take_ready(inner));
+            let reply = async move { self.answer_durable(&durable, request).await };
+            return Box::pin(reply.map(|reply| Ok(reply.unwrap_or_else(Reply::from))));
         }
         if let Some(shared) = self.registry.shared()
             && !self.registry.contains(id)
@@ -286,6 +336,32 @@ impl Settings {
             }
             ClientRequest::CancelTaskRequest(cancel) => {
                 shared.cancel(&cancel.params.task_id, &owner).await?;
+            }
+            _ => return Err(UnknownTask.into()),
+        }
+        Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
+    }
+
+    /// Answers a request about a task of a durable engine.
+    #[cfg(feature = "restate")]
+    async fn answer_durable(
+        &self,
+        durable: &DurableTasks,
+        request: Request,
+    ) -> Result<Reply, ErrorData> {
+        let owner = self.owner(request.context());
+        let (message, _) = request.into_parts();
+        match message {
+            ClientRequest::GetTaskRequest(get) => {
+                let task = durable.get(&get.params.task_id, &owner).await?;
+                return Ok(ServerResult::GetTaskResult(GetTaskResult::new(task)).into());
+            }
+            ClientRequest::UpdateTaskRequest(update) => {
+                let answers = update.params.input_responses;
+                durable.update(&update.params.task_id, &owner, answers).await?;
+            }
+            ClientRequest::CancelTaskRequest(cancel) => {
+                durable.cancel(&cancel.params.task_id, &owner).await?;
             }
             _ => return Err(UnknownTask.into()),
         }

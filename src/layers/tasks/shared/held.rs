@@ -20,7 +20,7 @@ use crate::{
         Context, Reply, ToolAnswer,
         checkpoint::{Checkpoint, CheckpointError},
     },
-    tasks::{state::object, tool::METHOD},
+    tasks::tool::METHOD,
 };
 
 /// The maximum number of attempts to store the state of a run while the store is unavailable.
@@ -167,25 +167,22 @@ impl Held {
         let reply = caught(METHOD, reply).await.unwrap_or_else(Err);
         let state = self.state();
         let next = match reply.map_or_else(ToolAnswer::Error, Reply::into_tool_answer) {
-            ToolAnswer::Result(result) => state.then(Progress::Completed(object(&result))),
             ToolAnswer::InputRequired(asked) => match asked.input_requests {
                 Some(open) if !open.is_empty() => state.asking(open, asked.request_state),
-                _ => state.then(failed(&mismatch(METHOD))),
+                _ => state.then(Progress::failed(&mismatch(METHOD))),
             },
-            ToolAnswer::Error(error) => state.then(failed(&error)),
-            ToolAnswer::Refused(refusal) => state.then(failed(&refusal.to_error())),
-            ToolAnswer::Task(_) | ToolAnswer::Invalid => state.then(failed(&mismatch(METHOD))),
+            answer => state.then(Progress::of(answer)),
         };
         let next = if next.is_too_deep() {
             let error = "the result is nested too deeply for a task";
-            state.then(failed(&ErrorData::internal_error(error, None)))
+            state.then(Progress::failed(&ErrorData::internal_error(error, None)))
         } else {
             next
         };
         match self.finish(&next).await {
             Err(TaskStoreError::TooLarge { max }) => {
                 let error = ErrorData::from(TaskStoreError::TooLarge { max });
-                let _ = self.finish(&state.then(failed(&error))).await;
+                let _ = self.finish(&state.then(Progress::failed(&error))).await;
             }
             Err(TaskStoreError::Lost) | Ok(()) => (),
             Err(error) => {
@@ -276,8 +273,4 @@ impl Checkpoint for Held {
     fn save(&self, state: Vec<u8>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         Box::pin(self.save_state(state))
     }
-}
-
-fn failed(error: &ErrorData) -> Progress {
-    Progress::Failed(object(error))
 }

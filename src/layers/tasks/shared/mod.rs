@@ -16,6 +16,8 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 use tracing::Instrument;
 
+#[cfg(feature = "restate")]
+pub(super) mod durable;
 mod held;
 mod memory;
 mod record;
@@ -431,7 +433,9 @@ async fn reply_again(
         let shared = shared.upgrade()?;
         let view = held.call().owner.view.as_deref().map(Arc::from);
         let mut running = shared.running();
-        running.runners.get_mut(&view)?.call(&held, context)
+        let resume = held.state().resume();
+        let runner = running.runners.get_mut(&view)?;
+        runner.call(held.call(), resume, context, |context| held.keep_run_of(context))
     });
     match reply {
         Some(reply) => reply.await,

@@ -4,21 +4,25 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rmcp::model::{
-    CallToolRequestParams, InputRequests, InputResponses, JsonObject, RequestMetaObject, Task,
-    TaskPayload, TaskStatus,
+    CallToolRequestParams, ErrorData, InputRequests, InputResponses, JsonObject, RequestMetaObject,
+    Task, TaskPayload, TaskStatus,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::store::{TaskPhase, TaskWrite};
-use crate::{message::is_deeper, tasks::description::Description};
+use crate::{
+    adapter::failure::mismatch,
+    message::{ToolAnswer, is_deeper},
+    tasks::{description::Description, state::object, tool::METHOD},
+};
 
 /// The version of the format. A replica ignores records of a version that it does not know.
 const VERSION: u32 = 1;
 
 /// The maximum nesting depth of each value of a result, and of each answer. The parser rejects
 /// records with more than 128 levels.
-const MAX_DEPTH: usize = 120;
+pub(super) const MAX_DEPTH: usize = 120;
 
 /// The part of a task's record that does not change: the call, and the data that another process
 /// needs to repeat the call.
@@ -159,12 +163,25 @@ fn time(ms: i64) -> Timestamp {
 impl State {
     /// Creates a state whose last change is now.
     pub(super) fn new(round: u64, progress: Progress) -> Self {
-        Self { version: VERSION, updated_ms: Timestamp::now().as_millisecond(), round, progress }
+        Self::at(Timestamp::now().as_millisecond(), round, progress)
+    }
+
+    /// Returns a state that began at this Unix time in milliseconds.
+    pub(super) const fn at(updated_ms: i64, round: u64, progress: Progress) -> Self {
+        Self { version: VERSION, updated_ms, round, progress }
     }
 
     /// Returns the state with the given progress, changed now.
     pub(super) fn then(&self, progress: Progress) -> Self {
         Self::new(self.round, progress)
+    }
+
+    /// Returns the parameters with which the call continues.
+    pub(super) fn resume(&self) -> Resume {
+        match &self.progress {
+            Progress::Working { resume } => resume.clone(),
+            _ => Resume::default(),
+        }
     }
 
     /// Returns the state without the answers and the `requestState` for the repeated call. Returns
@@ -231,6 +248,22 @@ impl State {
 // === impl Progress ===
 
 impl Progress {
+    /// Returns the progress of a task whose call has this answer, other than questions.
+    pub(super) fn of(answer: ToolAnswer) -> Self {
+        match answer {
+            ToolAnswer::Result(result) => Self::Completed(object(&result)),
+            ToolAnswer::Error(error) => Self::failed(&error),
+            ToolAnswer::Refused(refusal) => Self::failed(&refusal.to_error()),
+            ToolAnswer::InputRequired(_) | ToolAnswer::Task(_) | ToolAnswer::Invalid => {
+                Self::failed(&mismatch(METHOD))
+            }
+        }
+    }
+
+    pub(super) fn failed(error: &ErrorData) -> Self {
+        Self::Failed(object(error))
+    }
+
     pub(super) const fn is_ended(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Cancelled)
     }

@@ -1,4 +1,4 @@
-//! Repeats the calls of tasks that another process has started.
+//! Makes the calls of tasks that another process has started.
 
 use std::sync::Arc;
 
@@ -6,10 +6,7 @@ use futures::future::{BoxFuture, FutureExt};
 use rmcp::model::ErrorData;
 use tower::ServiceExt;
 
-use super::{
-    held::Held,
-    record::{Call, Progress, State},
-};
+use super::record::{Call, Resume};
 use crate::{
     adapter::failure::failure,
     message::{Context, Reply, Request, ToolService, Tracing},
@@ -44,11 +41,18 @@ impl Runner {
         Arc::ptr_eq(&self.tools, tools)
     }
 
-    /// Calls the composite of a task again. `context` is the context of the request that answered
-    /// the last question. It is `None` if the replica continues the task without a request. Returns
-    /// `None` if the layer has no such composite.
-    pub(super) fn call(&mut self, held: &Arc<Held>, context: Option<Context>) -> Option<Replying> {
-        let Call { owner, params, meta, .. } = held.call();
+    /// Calls the composite of a task. `resume` contains the answers to its questions. `context` is
+    /// the context of the request that has answered the last question, or `None` if there is no
+    /// request. `keep` sets the place where the run stores its progress. Returns `None` if the
+    /// layer has no such composite.
+    pub(super) fn call(
+        &mut self,
+        call: &Call,
+        resume: Resume,
+        context: Option<Context>,
+        keep: impl FnOnce(&mut Context),
+    ) -> Option<Replying> {
+        let Call { owner, params, meta, .. } = call;
         self.tools.get(&*params.name)?;
         let mut context = context.unwrap_or_else(|| {
             let mut context = Context::default();
@@ -57,12 +61,10 @@ impl Runner {
             context
         });
         *context.meta_mut() = meta.clone();
-        held.keep_run_of(&mut context);
+        keep(&mut context);
         let mut params = params.clone();
-        if let State { progress: Progress::Working { resume }, .. } = held.state() {
-            params.input_responses = resume.answers;
-            params.request_state = resume.request_state;
-        }
+        params.input_responses = resume.answers;
+        params.request_state = resume.request_state;
         Some((self.call)(Request::of_tool_call(params, context)))
     }
 }

@@ -1,0 +1,317 @@
+//! Tasks that a durable engine executes.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use jiff::Timestamp;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, DetailedTask, ErrorData, InputRequests, InputResponses,
+    RequestMetaObject, Task,
+};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{
+    Owner,
+    record::{self, Call, MAX_DEPTH, Progress, Resume, State},
+    runner::Runner,
+    store::TaskStoreError,
+};
+use crate::{
+    adapter::failure::caught,
+    log_pause::LogPause,
+    message::{Reply, ToolAnswer, ToolService, Tracing, is_deeper, journal::Journal},
+    tasks::{
+        error::UnknownTask,
+        id::{key_of, new_id},
+        limits::LIFETIME,
+        tool::{METHOD, TaskTool, TaskTools},
+    },
+};
+
+/// The first pause between two requests for the state of a task. Each pause is twice as long as the
+/// previous one.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The maximum pause between two requests for the state of a task.
+const MAX_PAUSE: Duration = Duration::from_millis(200);
+/// The maximum time until the engine has begun a new task.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A durable engine that executes the runs of tasks.
+pub(crate) trait TaskEngine: fmt::Debug + Send + Sync {
+    /// Starts a task. `call` is its record. Does nothing if the task exists.
+    fn start(&self, key: String, call: Vec<u8>) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+
+    /// Returns a task. Returns `None` if there is no such task, or if it has not begun.
+    fn get(&self, key: String) -> BoxFuture<'_, Result<Option<EngineTask>, TaskStoreError>>;
+
+    /// Delivers the answer to an open question. Does nothing if the question is not open.
+    fn answer(
+        &self,
+        key: String,
+        question: String,
+        answer: Value,
+    ) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+
+    /// Cancels a task. Does nothing if the task has ended.
+    fn cancel(&self, key: String) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+}
+
+/// A task of a durable engine.
+#[derive(Debug)]
+pub(crate) struct EngineTask {
+    /// The record with which the task was started.
+    pub(crate) call: Vec<u8>,
+    /// The time of the last change, as Unix time in milliseconds.
+    pub(crate) updated_ms: i64,
+    pub(crate) status: EngineStatus,
+}
+
+/// The status of a task of a durable engine.
+#[derive(Debug)]
+pub(crate) enum EngineStatus {
+    Working,
+    /// The task waits for answers to these questions.
+    Asks(InputRequests),
+    /// The run has ended with this outcome.
+    Ended(Vec<u8>),
+    Cancelled,
+}
+
+/// The services that run the tasks of an engine in this process.
+#[derive(Clone, Default)]
+pub(crate) struct TaskRuns(Arc<Mutex<HashMap<Option<Arc<str>>, Runner>>>);
+
+/// A run of a task.
+pub(crate) struct TaskRun {
+    /// Resolves to the outcome of the run.
+    pub(crate) outcome: BoxFuture<'static, Vec<u8>>,
+    /// The time after which a task that waits for the user is cancelled.
+    pub(crate) lifetime: Duration,
+}
+
+/// The tasks of a durable engine.
+pub(crate) struct DurableTasks {
+    engine: Arc<dyn TaskEngine>,
+    runs: TaskRuns,
+    /// Limits the warnings about an unavailable engine.
+    outages: LogPause,
+}
+
+// === impl TaskRuns ===
+
+impl TaskRuns {
+    /// Runs the task with this record. Returns `None` if the record is malformed, or if this
+    /// process does not have its composite.
+    pub(crate) fn run(&self, call: &[u8], journal: Arc<dyn Journal>) -> Option<TaskRun> {
+        let call: Call = record::parse(call)?;
+        let view = call.owner.view.as_deref().map(Arc::from);
+        let keep = |context: &mut crate::message::Context| context.set_journal(journal);
+        let reply = self.runners().get_mut(&view)?.call(&call, Resume::default(), None, keep)?;
+        let outcome = async move {
+            let reply = caught(METHOD, reply).await.unwrap_or_else(Err);
+            let answer = reply.map_or_else(ToolAnswer::Error, Reply::into_tool_answer);
+            let state = State::new(0, Progress::of(answer));
+            let progress = if state.is_too_deep() {
+                let error = "the result is nested too deeply for a task";
+                Progress::failed(&ErrorData::internal_error(error, None))
+            } else {
+                state.progress
+            };
+            record::format(&progress)
+        };
+        Some(TaskRun { outcome: outcome.boxed(), lifetime: call.lifetime() })
+    }
+
+    fn runners(&self) -> MutexGuard<'_, HashMap<Option<Arc<str>>, Runner>> {
+        // A poisoned lock is harmless, because no code panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TaskRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskRuns").field("views", &self.runners().len()).finish_non_exhaustive()
+    }
+}
+
+// === impl DurableTasks ===
+
+impl DurableTasks {
+    pub(crate) fn new(engine: Arc<dyn TaskEngine>, runs: TaskRuns) -> Self {
+        Self { engine, runs, outages: LogPause::default() }
+    }
+
+    /// Makes `inner`, the service below a task layer with the composites `tools`, run the tasks of
+    /// its view.
+    pub(crate) fn serve<S: ToolService>(
+        &self,
+        tools: &Arc<TaskTools>,
+        tracing: Option<&Arc<Tracing>>,
+        inner: &S,
+    ) {
+        let view = tracing.and_then(|tracing| tracing.view.as_ref());
+        let mut runners = self.runs.runners();
+        if !runners.get(&view.cloned()).is_some_and(|runner| runner.is_of(tools)) {
+            let runner = Runner::new(tools.clone(), tracing.cloned(), inner.clone());
+            runners.insert(view.cloned(), runner);
+        }
+    }
+
+    /// Returns `true` if a service runs tasks.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.runs.runners().is_empty()
+    }
+
+    /// Drops the services of all views for which `is_served` returns `false`.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
+        self.runs.runners().retain(|view, _| is_served(view.as_deref()));
+    }
+
+    /// Starts a task, and returns its description.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is unavailable.
+    pub(crate) async fn start(
+        &self,
+        tool: TaskTool,
+        owner: Owner,
+        params: CallToolRequestParams,
+        meta: RequestMetaObject,
+    ) -> Result<Task, ErrorData> {
+        let random = TaskStoreError::Unavailable("no random numbers".into());
+        let id = new_id().ok_or(random).map_err(|error| self.unavailable(error))?;
+        let call = Call::new(owner, params, meta, LIFETIME.max(tool.timeout));
+        let started = self.engine.start(key_of(&id), record::format(&call)).await;
+        started.map_err(|error| self.unavailable(error))?;
+        // The client may request the state of the task at once.
+        let begun = self.poll(&id, |task| task.is_some());
+        let _ = tokio::time::timeout(BEGIN_TIMEOUT, begun).await;
+        let state = State::new(0, Progress::Working { resume: Resume::default() });
+        Ok(call.task(&id, &state))
+    }
+
+    /// Waits until a task has ended, and returns the reply to its call.
+    pub(crate) async fn reply(&self, id: &str) -> Result<Reply, ErrorData> {
+        let is_ended = |task: &Option<(Call, State)>| {
+            task.as_ref().is_some_and(|(_, state)| state.progress.is_ended())
+        };
+        let malformed = |error| {
+            tracing::warn!(%error, "the outcome of a task is malformed");
+            UnknownTask.into()
+        };
+        match self.poll(id, is_ended).await?.map(|(_, state)| state.progress) {
+            Some(Progress::Completed(result)) => {
+                let result = serde_json::from_value::<CallToolResult>(Value::Object(result));
+                result.map(Into::into).map_err(malformed)
+            }
+            Some(Progress::Failed(error)) => {
+                let error = serde_json::from_value::<ErrorData>(Value::Object(error));
+                Err(error.unwrap_or_else(malformed))
+            }
+            _ => Err(UnknownTask.into()),
+        }
+    }
+
+    /// Requests the state of a task until `is_met` returns `true` for it.
+    async fn poll(
+        &self,
+        id: &str,
+        is_met: impl Fn(&Option<(Call, State)>) -> bool,
+    ) -> Result<Option<(Call, State)>, ErrorData> {
+        let mut pause = PAUSE;
+        loop {
+            let task = self.load(id).await?;
+            if is_met(&task) {
+                return Ok(task);
+            }
+            sleep(pause).await;
+            pause = MAX_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// Returns the state of a task.
+    pub(crate) async fn get(&self, id: &str, owner: &Owner) -> Result<DetailedTask, ErrorData> {
+        let (call, state) = self.find(id, owner).await?;
+        Ok(DetailedTask::new(call.task(id, &state), state.progress.into_payload()))
+    }
+
+    /// Delivers answers to the open questions of a task. Ignores all other answers.
+    pub(crate) async fn update(
+        &self,
+        id: &str,
+        owner: &Owner,
+        answers: InputResponses,
+    ) -> Result<(), ErrorData> {
+        let (_, state) = self.find(id, owner).await?;
+        let Progress::InputRequired { open, .. } = state.progress else { return Ok(()) };
+        let answers = answers.into_iter().filter(|(key, _)| open.contains_key(key));
+        for (question, answer) in answers {
+            if is_deeper(&answer, MAX_DEPTH) {
+                return Err(ErrorData::invalid_params("an answer is nested too deeply", None));
+            }
+            let answered = self.engine.answer(key_of(id), question, answer).await;
+            answered.map_err(|error| self.unavailable(error))?;
+        }
+        Ok(())
+    }
+
+    /// Cancels a task. Does nothing if the task has ended.
+    pub(crate) async fn cancel(&self, id: &str, owner: &Owner) -> Result<(), ErrorData> {
+        let (_, state) = self.find(id, owner).await?;
+        if state.progress.is_ended() {
+            return Ok(());
+        }
+        self.engine.cancel(key_of(id)).await.map_err(|error| self.unavailable(error))
+    }
+
+    /// Returns a task of `owner`. The error does not depend on whether the task exists.
+    async fn find(&self, id: &str, owner: &Owner) -> Result<(Call, State), ErrorData> {
+        let found = self.load(id).await?.filter(|(call, _)| call.owner == *owner);
+        found.ok_or_else(|| UnknownTask.into())
+    }
+
+    /// Returns a task that has not expired.
+    async fn load(&self, id: &str) -> Result<Option<(Call, State)>, ErrorData> {
+        let task = self.engine.get(key_of(id)).await.map_err(|error| self.unavailable(error))?;
+        let Some(EngineTask { call, updated_ms, status }) = task else { return Ok(None) };
+        let progress = match status {
+            EngineStatus::Working => Some(Progress::Working { resume: Resume::default() }),
+            EngineStatus::Asks(open) => {
+                Some(Progress::InputRequired { open, resume: Resume::default() })
+            }
+            EngineStatus::Ended(outcome) => serde_json::from_slice(&outcome).ok(),
+            EngineStatus::Cancelled => Some(Progress::Cancelled),
+        };
+        let state = progress.map(|progress| State::at(updated_ms, 0, progress));
+        let found = record::parse::<Call>(&call).zip(state);
+        let now = Timestamp::now().as_millisecond();
+        let is_live = |(call, state): &(Call, State)| {
+            let age = Duration::from_millis(now.saturating_sub(updated_ms).try_into().unwrap_or(0));
+            !state.progress.is_ended() || age < call.lifetime()
+        };
+        Ok(found.filter(is_live))
+    }
+
+    /// Logs that the engine is unavailable, and returns the error for the client.
+    fn unavailable(&self, error: TaskStoreError) -> ErrorData {
+        if matches!(error, TaskStoreError::Unavailable(_)) && self.outages.is_due_now() {
+            tracing::warn!(reason = error.reason(), "the engine of tasks is unavailable");
+        }
+        error.into()
+    }
+}
+
+impl fmt::Debug for DurableTasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableTasks").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}

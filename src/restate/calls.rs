@@ -1,0 +1,98 @@
+//! The calls that this process makes for runs in Restate.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures::future::BoxFuture;
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::client::Client;
+
+/// The first pause after an output could not be stored. Each pause is twice as long as the previous
+/// one.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The maximum pause.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The calls that this process makes for runs in Restate.
+///
+/// If the connection to the Restate server is lost, the server executes the run again, but its
+/// calls go on.
+#[derive(Debug)]
+pub(super) struct Calls {
+    client: Client,
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    tasks: JoinSet<()>,
+    /// The calls by the ID of the awakeable that receives their output.
+    handles: HashMap<String, AbortHandle>,
+}
+
+// === impl Calls ===
+
+impl Calls {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, running: Mutex::default() }
+    }
+
+    /// Returns `true` if this process makes the call whose output this awakeable receives.
+    pub(super) fn contains(&self, awakeable: &str) -> bool {
+        let running = self.running();
+        running.handles.get(awakeable).is_some_and(|call| !call.is_finished())
+    }
+
+    /// Makes a call, and completes the awakeable with its output. The call ends at the latest at
+    /// `deadline`.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        awakeable: String,
+        call: BoxFuture<'static, Vec<u8>>,
+        deadline: Instant,
+    ) {
+        let (client, id) = (self.client.clone(), awakeable.clone());
+        let call = async move {
+            let Ok(output) = timeout_at(deadline, call).await else { return };
+            let mut body = format!("{{\"at\":{},\"output\":", unix_ns()).into_bytes();
+            body.extend(output);
+            body.push(b'}');
+            let mut pause = PAUSE;
+            while let Err(error) = client.resolve(&id, body.clone()).await {
+                tracing::warn!(%error, "failed to store the output of a call");
+                sleep(pause).await;
+                pause = MAX_PAUSE.min(pause * 2);
+            }
+        };
+        let mut running = self.running();
+        while running.tasks.try_join_next().is_some() {}
+        running.handles.retain(|_, call| !call.is_finished());
+        let handle = running.tasks.spawn(call);
+        running.handles.insert(awakeable, handle);
+    }
+
+    /// Aborts a call.
+    pub(super) fn abort(&self, awakeable: &str) {
+        if let Some(call) = self.running().handles.remove(awakeable) {
+            call.abort();
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        // A poisoned lock is harmless, because no code panics while it holds the lock.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the current Unix time in nanoseconds.
+pub(super) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

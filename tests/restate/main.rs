@@ -1,0 +1,250 @@
+//! Tasks that a real Restate server executes.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::too_many_lines, reason = "a case has many expectations")]
+
+#[path = "../it/workflows/case.rs"]
+mod case;
+mod corpus;
+mod replica;
+mod server;
+
+use std::time::Duration;
+
+use mcp_composite::testing::{Answer, Server as Tools};
+use rmcp::model::{TaskPayload, Tool, ToolAnnotations};
+use serde_json::json;
+use tokio::time::sleep;
+
+use self::{
+    replica::Replica,
+    server::{Server, free_port},
+};
+
+const FILE: &str = r#"
+[[composite_tools]]
+name = "report"
+description = "Calls tools in parallel and in sequence"
+strategy = "workflow"
+task = "always"
+steps = [
+    { id = "one", tool = "fast" },
+    { id = "two", tool = "slow" },
+    { id = "three", tool = "flaky", on_error = { action = "retry", retry_count = 3, delay = "50ms" } },
+    { id = "last", tool = "echo", depends_on = ["one", "two", "three"], arguments = { text = "{{steps.one.output}} {{steps.two.output}} {{steps.three.output}}" } },
+]
+
+[[composite_tools]]
+name = "late"
+description = "Calls a tool that does not answer in time"
+strategy = "workflow"
+task = "always"
+steps = [{ id = "never", tool = "hangs", timeout = "300ms" }]
+
+[[composite_tools]]
+name = "approval"
+description = "Asks"
+strategy = "workflow"
+task = "always"
+steps = [
+    { id = "before", tool = "fast" },
+    { id = "sure", type = "elicitation", message = "Sure?", schema = {}, depends_on = ["before"] },
+    { id = "after", tool = "fast", depends_on = ["sure"] },
+]
+
+[[composite_tools]]
+name = "cleanup"
+description = "Cleans up"
+strategy = "workflow"
+task = "always"
+steps = [
+    { id = "work", tool = "hangs" },
+    { id = "clean", tool = "fast", finally = { on_cancel = true } },
+]
+
+[[composite_tools]]
+name = "writes"
+description = "Calls a tool that may not be called again"
+strategy = "workflow"
+task = "always"
+steps = [{ id = "first", tool = "fast" }, { id = "write", tool = "hangs", depends_on = ["first"] }]
+
+[[composite_tools]]
+name = "reads"
+description = "Calls a tool that may be called again"
+strategy = "workflow"
+task = "always"
+steps = [{ id = "first", tool = "fast" }, { id = "read", tool = "read", depends_on = ["first"] }]
+"#;
+
+fn tools() -> Tools {
+    let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
+    let read = Tool::new("read", "Reads", schema)
+        .with_annotations(ToolAnnotations::new().read_only(true).open_world(false));
+    Tools::new()
+        .says("fast", "fast")
+        .tool("slow", Answer::text("slow").after(Duration::from_millis(300)))
+        .tool("flaky", Answer::failure("busy").times(2).then(Answer::text("flaky")))
+        .tool("echo", Answer::echo())
+        .hangs("hangs")
+        .tool_as(read, Answer::text("read").after(Duration::from_secs(2)))
+}
+
+fn start(server: &Server, port: u16) -> Replica {
+    Replica::start(server, port, FILE, tools())
+}
+
+/// Waits until a tool was called this often.
+async fn called(tools: &Tools, tool: &str, times: usize) {
+    while tools.called().iter().filter(|name| **name == tool).count() < times {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn task_completes_with_parallel_steps_and_retries() {
+    let server = Server::start();
+    let replica = start(&server, free_port());
+    replica.block_on(async {
+        let id = replica.service.start("report", json!({})).await;
+        let text = replica.service.text(&id).await;
+        let texts = ["fast", "slow", "flaky"].map(|text| text.to_owned() + r#"\"}"#);
+        assert!(texts.iter().all(|part| text.contains(part)), "{text}");
+        let mut called = replica.tools.called();
+        called.sort_unstable();
+        assert_eq!(called, ["echo", "fast", "flaky", "flaky", "flaky", "slow"]);
+        // The result stays available.
+        assert_eq!(replica.service.text(&id).await, text);
+    });
+}
+
+#[test]
+fn timeout_of_a_step_is_a_timer() {
+    let server = Server::start();
+    let replica = start(&server, free_port());
+    replica.block_on(async {
+        let id = replica.service.start("late", json!({})).await;
+        let text = replica.service.text(&id).await;
+        assert!(text.contains("no answer within 300ms"), "{text}");
+    });
+}
+
+#[test]
+fn question_waits_for_its_answer_in_another_process() {
+    let server = Server::start();
+    let port = free_port();
+    let replica = start(&server, port);
+    let id = replica.block_on(async {
+        let id = replica.service.start("approval", json!({})).await;
+        let TaskPayload::InputRequired { input_requests } = replica.service.settled(&id).await
+        else {
+            panic!("no question")
+        };
+        assert_eq!(input_requests.keys().collect::<Vec<_>>(), ["1:sure"]);
+        id
+    });
+    replica.kill();
+
+    let other = start(&server, port);
+    other.block_on(async {
+        // Another key is ignored.
+        let yes = json!({ "action": "accept", "content": {} });
+        other.service.answer(&id, "1:other", yes.clone()).await.unwrap();
+        assert!(matches!(other.service.settled(&id).await, TaskPayload::InputRequired { .. }));
+        other.service.answer(&id, "1:sure", yes).await.unwrap();
+        loop {
+            match other.service.settled(&id).await {
+                TaskPayload::InputRequired { .. } => sleep(Duration::from_millis(20)).await,
+                TaskPayload::Completed { .. } => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        // The step before the question is not called again.
+        assert_eq!(other.tools.called(), ["fast"]);
+    });
+}
+
+#[test]
+fn cancellation_runs_finally_steps() {
+    let server = Server::start();
+    let replica = start(&server, free_port());
+    replica.block_on(async {
+        let id = replica.service.start("cleanup", json!({})).await;
+        called(&replica.tools, "hangs", 1).await;
+        replica.service.cancel(&id).await.unwrap();
+        assert!(matches!(replica.service.settled(&id).await, TaskPayload::Cancelled));
+        assert_eq!(replica.tools.called(), ["hangs", "fast"]);
+        // The end is final.
+        replica.service.cancel(&id).await.unwrap();
+        assert!(matches!(replica.service.settled(&id).await, TaskPayload::Cancelled));
+    });
+}
+
+#[test]
+fn read_only_tool_is_called_again_after_a_crash() {
+    let server = Server::start();
+    let port = free_port();
+    let replica = start(&server, port);
+    let id = replica.block_on(async {
+        let id = replica.service.start("reads", json!({})).await;
+        called(&replica.tools, "read", 1).await;
+        id
+    });
+    replica.kill();
+
+    let other = start(&server, port);
+    other.block_on(async {
+        assert_eq!(other.service.text(&id).await, "read");
+        assert_eq!(other.tools.called(), ["read"]);
+    });
+}
+
+#[test]
+fn other_tool_is_lost_after_a_crash() {
+    let server = Server::start();
+    let port = free_port();
+    let replica = start(&server, port);
+    let id = replica.block_on(async {
+        let id = replica.service.start("writes", json!({})).await;
+        called(&replica.tools, "hangs", 1).await;
+        id
+    });
+    replica.kill();
+
+    let other = start(&server, port);
+    other.block_on(async {
+        let text = other.service.text(&id).await;
+        assert!(text.contains("the server stopped while `write` ran"), "{text}");
+        assert!(other.tools.called().is_empty(), "{:?}", other.tools.called());
+    });
+}
+
+#[test]
+fn calls_go_on_while_the_server_restarts() {
+    let mut server = Server::start();
+    let replica = start(&server, free_port());
+    let id = replica.block_on(async {
+        let id = replica.service.start("reads", json!({})).await;
+        called(&replica.tools, "read", 1).await;
+        id
+    });
+    server.crash();
+    replica.block_on(async {
+        assert_eq!(replica.service.text(&id).await, "read");
+        assert_eq!(replica.tools.called(), ["fast", "read"]);
+    });
+}
+
+#[test]
+fn unknown_ids_are_rejected() {
+    let server = Server::start();
+    let replica = start(&server, free_port());
+    replica.block_on(async {
+        for id in ["", "x", "../admin", &"0".repeat(48), &"f".repeat(48)] {
+            let error = replica.service.get(id).await.unwrap_err();
+            assert_eq!(error.message, "unknown task", "{id}");
+            assert!(replica.service.cancel(id).await.is_err());
+            assert!(replica.service.answer(id, "1:sure", json!({})).await.is_err());
+        }
+    });
+}

@@ -1,0 +1,147 @@
+//! Processes that run tasks, each as a runtime of its own.
+
+use std::{future::pending, time::Duration};
+
+use mcp_composite::{
+    config::Config,
+    message::{Context, Request, ToolAnswer},
+    restate::RestateServer,
+    stack::Stack,
+    tasks::TaskLayer,
+    testing::{self, Server as Tools},
+};
+use rmcp::model::{
+    CancelTaskParams, CancelTaskRequest, ClientRequest, ErrorData, GetTaskParams, GetTaskRequest,
+    ServerResult, TaskPayload, UpdateTaskParams, UpdateTaskRequest,
+};
+use serde_json::{Value, json};
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+    time::sleep,
+};
+use tower::{Layer, ServiceExt};
+
+use super::server::Server;
+
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// A process that runs tasks.
+pub(crate) struct Replica {
+    runtime: Runtime,
+    pub(crate) service: Service,
+    pub(crate) tools: Tools,
+}
+
+/// A stack of layers whose calls are tasks.
+#[derive(Clone)]
+pub(crate) struct Service(Stack<Tools>);
+
+// === impl Replica ===
+
+impl Replica {
+    /// Starts a process with the composites of a file, whose calls always become tasks. It serves
+    /// its endpoint at `port`.
+    pub(crate) fn start(server: &Server, port: u16, file: &str, tools: Tools) -> Self {
+        let restate = RestateServer::new(&server.ingress()).unwrap();
+        let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
+        let layer = config.stack_layer().tasks(TaskLayer::new().registry(restate.tasks()));
+        let service = layer.layer(tools.clone());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            service.watch_tasks();
+            serve(&runtime, &restate, server, port).await;
+        });
+        Self { runtime, service: Service(service), tools }
+    }
+
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(60), future).await.expect("it takes too long")
+        })
+    }
+
+    /// Ends the process like a crash: all calls and connections end at once.
+    pub(crate) fn kill(self) {
+        self.runtime.shutdown_background();
+        // The port is free when the tasks of the runtime are dropped.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Serves the endpoint at `port`, and registers it.
+pub(crate) async fn serve(runtime: &Runtime, restate: &RestateServer, server: &Server, port: u16) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    runtime.handle().spawn(restate.serve(listener, pending()).unwrap());
+    let url = format!("http://127.0.0.1:{port}");
+    // The server may have just started.
+    for _ in 0..100 {
+        if restate.register(&server.admin(), &url).await.is_ok() {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    restate.register(&server.admin(), &url).await.unwrap();
+}
+
+// === impl Service ===
+
+impl Service {
+    /// Starts a task, and returns its ID.
+    pub(crate) async fn start(&self, tool: &str, arguments: Value) -> String {
+        let mut request = testing::request(tool, arguments);
+        let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
+        let capabilities = json!({ "elicitation": { "form": {} }, "extensions": extensions });
+        request.context_mut().meta_mut().insert(CAPABILITIES.to_owned(), capabilities);
+        let reply = self.0.clone().oneshot(request).await.unwrap();
+        match reply.into_tool_answer() {
+            ToolAnswer::Task(id) => id,
+            other => panic!("not a task: {other:?}"),
+        }
+    }
+
+    async fn ask(&self, message: impl Into<ClientRequest>) -> Result<ServerResult, ErrorData> {
+        let request = Request::new(message, Context::default());
+        let reply = self.0.clone().oneshot(request).await;
+        reply.unwrap().into_result()
+    }
+
+    pub(crate) async fn get(&self, id: &str) -> Result<TaskPayload, ErrorData> {
+        match self.ask(GetTaskRequest::new(GetTaskParams::new(id))).await? {
+            ServerResult::GetTaskResult(task) => Ok(task.task.payload),
+            other => panic!("not a task: {other:?}"),
+        }
+    }
+
+    /// Waits until a task no longer works.
+    pub(crate) async fn settled(&self, id: &str) -> TaskPayload {
+        loop {
+            match self.get(id).await {
+                Ok(TaskPayload::Working) => (),
+                Ok(payload) => return payload,
+                // The server or the process restarts.
+                Err(error) => assert!(error.message.contains("at the moment"), "{error:?}"),
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until a task has ended, and returns its first text.
+    pub(crate) async fn text(&self, id: &str) -> String {
+        match self.settled(id).await {
+            TaskPayload::Completed { result } => {
+                result["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+            }
+            other => panic!("not completed: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn answer(&self, id: &str, key: &str, answer: Value) -> Result<(), ErrorData> {
+        let answers = [(key.to_owned(), answer)].into();
+        self.ask(UpdateTaskRequest::new(UpdateTaskParams::new(id, answers))).await.map(drop)
+    }
+
+    pub(crate) async fn cancel(&self, id: &str) -> Result<(), ErrorData> {
+        self.ask(CancelTaskRequest::new(CancelTaskParams::new(id))).await.map(drop)
+    }
+}
