@@ -272,6 +272,9 @@ pub(crate) struct Serve {
     /// contain data of users.
     #[arg(long, requires = "observer")]
     pub(crate) show_data: bool,
+    #[cfg(feature = "restate")]
+    #[command(flatten)]
+    pub(crate) durable: crate::durable::DurableOptions,
     #[command(flatten)]
     pub(crate) view: ViewOption,
 }

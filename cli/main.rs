@@ -6,6 +6,8 @@ mod body_timeout;
 mod call;
 mod check;
 mod drain;
+#[cfg(feature = "restate")]
+mod durable;
 mod endpoints;
 mod guard;
 mod init;
@@ -133,6 +135,10 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
 fn serve(options: &Serve, log_format: LogFormat) -> Result<(), Box<dyn Error>> {
     let config = options.view.load(&options.file)?;
     serve::check_address(options, config.auth().is_some())?;
+    #[cfg(feature = "restate")]
+    let (config, durable) = durable::apply(&options.durable, options.insecure, config)?;
+    #[cfg(not(feature = "restate"))]
+    let durable = None;
     let page = options.ui.map(|address| Page::bind(address, options.insecure)).transpose()?;
     let metrics = options.metrics.map(|_| Metrics::install()).transpose()?;
     let telemetry = Telemetry { metrics, traces: Traces::from_env()?, ..Telemetry::default() };
@@ -146,6 +152,6 @@ fn serve(options: &Serve, log_format: LogFormat) -> Result<(), Box<dyn Error>> {
     };
     Session::run(config, setup, async |session| {
         let file = options.file.display().to_string();
-        ui::serve_with_page(page, session, file, serve::serve(session, options)).await
+        ui::serve_with_page(page, session, file, serve::serve(session, options, durable)).await
     })
 }

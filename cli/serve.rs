@@ -18,6 +18,8 @@ use rmcp::{
 };
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "restate")]
+use crate::durable::Durable;
 use crate::{
     arguments::Serve,
     auth::{self, Authentication},
@@ -50,6 +52,17 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
 
 type Server = ServeService<Reload<Stack<Router>>>;
 
+/// A durable engine, of which this build has none.
+#[cfg(not(feature = "restate"))]
+pub(crate) enum Durable {}
+
+#[cfg(not(feature = "restate"))]
+impl Durable {
+    async fn serve(self, _: &CancellationToken) -> Result<(), Box<dyn Error>> {
+        match self {}
+    }
+}
+
 /// Rejects an address that other machines can reach, unless callers are authenticated or the
 /// operator has allowed it.
 ///
@@ -76,7 +89,11 @@ pub(crate) fn check_address(serve: &Serve, has_auth: bool) -> Result<(), String>
 ///
 /// Returns an error if an address cannot be bound, the keys of the authorization server cannot be
 /// read, or the connection of the client fails.
-pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dyn Error>> {
+pub(crate) async fn serve(
+    session: &Session,
+    serve: &Serve,
+    durable: Option<Durable>,
+) -> Result<(), Box<dyn Error>> {
     let Session { gateway, telemetry, stop, .. } = session;
     let hang_ups = HangUps::new()?;
     // First, so that a port in use is noticed at once, and that clients who connect while backends
@@ -102,6 +119,12 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
         ),
         _ => Either::Right(pending()),
     };
+    let durable = async {
+        match durable {
+            Some(durable) => durable.serve(stop).await,
+            None => pending().await,
+        }
+    };
     let served = async {
         wait_for_backends(session).await;
         gateway.watch_tasks();
@@ -117,6 +140,7 @@ pub(crate) async fn serve(session: &Session, serve: &Serve) -> Result<(), Box<dy
         never = watch.run(hang_ups, serve.watch) => match never {},
         never = keep_fresh => match never {},
         never = metrics => match never {},
+        failed = durable => failed,
     }
 }
 

@@ -6,6 +6,10 @@
 #[path = "../it/workflows/case.rs"]
 mod case;
 mod corpus;
+mod program;
+#[expect(dead_code, reason = "some of it is for other tests")]
+#[path = "../it/programs.rs"]
+mod programs;
 mod replica;
 mod server;
 
