@@ -31,6 +31,8 @@
 //! - The clock of a run does not stop while no process executes it, so timeouts include this time.
 //! - A run continues only with the definition with which it started. After a change, Restate
 //!   reports a journal mismatch and tries again; cancel the task, or restore the definition.
+//! - While the Restate server is unavailable, calls that can become tasks return an error.
+//! - The number of tasks is not limited. Limit calls with a [budget](crate::budget).
 //! - If the client disconnects within the first second of a call with
 //!   [`TaskMode::Optional`](crate::composite::TaskMode::Optional), the run continues.
 //! - Observers, metrics and traces report the steps of a run again when it is executed again.

@@ -264,13 +264,14 @@ impl Settings {
         let started = durable.start(tool, self.owner(context), params, context.meta().clone());
         let task = match started.await {
             Ok(task) => task,
-            Err(error) if tool.is_immediate => return Ok(error.into()),
-            Err(_) => return inner.call(request).await,
+            // The engine may have started the run although its response was lost, so the composite
+            // must not be called here as well.
+            Err(error) => return Ok(error.into()),
         };
         if !tool.is_immediate
-            && let Ok(reply) = timeout(GRACE, durable.reply(&task.task_id)).await
+            && let Ok(Some(reply)) = timeout(GRACE, durable.reply(&task.task_id)).await
         {
-            return Ok(reply.unwrap_or_else(Reply::from));
+            return Ok(reply);
         }
         Ok(ServerResult::CreateTaskResult(CreateTaskResult::new(task)).into())
     }

@@ -199,26 +199,23 @@ impl DurableTasks {
         Ok(call.task(&id, &state))
     }
 
-    /// Waits until a task has ended, and returns the reply to its call.
-    pub(crate) async fn reply(&self, id: &str) -> Result<Reply, ErrorData> {
+    /// Waits until a task has ended, and returns the reply to its call. Returns `None` if the
+    /// engine is unavailable, or if the task was cancelled.
+    pub(crate) async fn reply(&self, id: &str) -> Option<Reply> {
         let is_ended = |task: &Option<(Call, State)>| {
             task.as_ref().is_some_and(|(_, state)| state.progress.is_ended())
         };
-        let malformed = |error| {
-            tracing::warn!(%error, "the outcome of a task is malformed");
-            UnknownTask.into()
+        let (_, state) = self.poll(id, is_ended).await.ok().flatten()?;
+        let reply = match state.progress {
+            Progress::Completed(result) => {
+                serde_json::from_value::<CallToolResult>(Value::Object(result)).map(Reply::from)
+            }
+            Progress::Failed(error) => {
+                serde_json::from_value::<ErrorData>(Value::Object(error)).map(Reply::from)
+            }
+            _ => return None,
         };
-        match self.poll(id, is_ended).await?.map(|(_, state)| state.progress) {
-            Some(Progress::Completed(result)) => {
-                let result = serde_json::from_value::<CallToolResult>(Value::Object(result));
-                result.map(Into::into).map_err(malformed)
-            }
-            Some(Progress::Failed(error)) => {
-                let error = serde_json::from_value::<ErrorData>(Value::Object(error));
-                Err(error.unwrap_or_else(malformed))
-            }
-            _ => Err(UnknownTask.into()),
-        }
+        reply.inspect_err(|error| tracing::warn!(%error, "the outcome of a task is malformed")).ok()
     }
 
     /// Requests the state of a task until `is_met` returns `true` for it.
@@ -315,3 +312,6 @@ impl fmt::Debug for DurableTasks {
         f.debug_struct("DurableTasks").field("engine", &self.engine).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
