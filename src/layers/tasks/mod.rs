@@ -107,7 +107,9 @@
 //!   has the composite, the task stays `working` until it expires.
 //! - *Failures.* While the store is unavailable, requests about tasks fail, a call with
 //!   [`TaskMode::Always`] is rejected, and a call with [`TaskMode::Optional`] returns its result. A
-//!   run that cannot store its state for 5 seconds ends with an error.
+//!   run that cannot store its state for 5 seconds ends with an error. If the store or the replica
+//!   stops while it creates a task, the client may get an error or no reply although the task
+//!   exists. The task then runs to its end, or waits for its first question until it expires.
 //!
 //! A store has at most 10 000 tasks, of which at most 1000 have not ended, and at most 250 of them
 //! belong to one identified caller. A task has at most 8 MiB. Each replica runs at most 1000 tasks.
