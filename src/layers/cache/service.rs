@@ -9,7 +9,7 @@ use std::{
 };
 
 use foldhash::quality::RandomState;
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use pin_project_lite::pin_project;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -32,6 +32,7 @@ use crate::{
     message::{Context as RequestContext, ContextKey, Questions, Reply, Request, ToolService},
     metrics,
     readiness::take_ready,
+    response_future::ResponseFuture as ForwardingFuture,
     spans,
 };
 
@@ -69,13 +70,11 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F, E> {
-        Forwarded {
-            #[pin]
-            reply: F,
-        },
-        Answered { reply: Option<Reply> },
         Started { call: StartedCall },
-        Boxed { reply: BoxFuture<'static, Result<Reply, E>> },
+        Other {
+            #[pin]
+            reply: ForwardingFuture<F, E>,
+        },
     }
 }
 
@@ -240,7 +239,7 @@ where
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
         if self.shared.is_none() && !request.is_malformed() {
-            return ResponseFuture { state: State::Forwarded { reply: self.inner.call(request) } };
+            return ResponseFuture { state: self.forward(request) };
         }
         ResponseFuture { state: self.process(request) }
     }
@@ -250,13 +249,13 @@ impl<S: ToolService> Cache<S> {
     fn process(&mut self, request: Request) -> State<S::Future, S::Error> {
         if request.is_malformed() {
             drop(take_ready(&mut self.inner));
-            return State::answered(Reply::malformed(request.method()));
+            return ForwardingFuture::answered(Reply::malformed(request.method())).into();
         }
         let Some(shared) = &self.shared else { return self.forward(request) };
         if request.lists_tools() {
             let lookup = shared.catalogs.lookup(request.context());
             let reply = inspect_list(shared.clone(), lookup, self.inner.call(request));
-            return State::Boxed { reply: Box::pin(reply) };
+            return ForwardingFuture::boxed(Box::pin(reply)).into();
         }
         let Some(call) = request.tool_call() else { return self.forward(request) };
         if call.input_responses.is_some() || call.request_state.is_some() {
@@ -275,13 +274,13 @@ impl<S: ToolService> Cache<S> {
             }
             None => {
                 let reply = self.listing(shared.clone(), lookup, request);
-                State::Boxed { reply: Box::pin(reply) }
+                ForwardingFuture::boxed(Box::pin(reply)).into()
             }
         }
     }
 
     fn forward(&mut self, request: Request) -> State<S::Future, S::Error> {
-        State::Forwarded { reply: self.inner.call(request) }
+        ForwardingFuture::forwarded(self.inner.call(request)).into()
     }
 
     /// Lists the tools of the wrapped service, and then answers the tool call.
@@ -339,7 +338,7 @@ impl<S: ToolService> Cache<S> {
             Use::Hit.record(context.is_measured());
             context.note_cached();
             drop(take_ready(&mut self.inner));
-            return State::answered(reply);
+            return ForwardingFuture::answered(reply).into();
         }
         let stored = shared.stored(tool, &key, when_running, &request);
         let (results, key) = (results.clone(), key.to_key());
@@ -370,7 +369,7 @@ impl<S: ToolService> Cache<S> {
                 Use::Joined.record(is_measured);
                 let inner = self.inner.clone();
                 drop(take_ready(&mut self.inner));
-                State::Boxed { reply: Box::pin(joined(flight, inner, request)) }
+                ForwardingFuture::boxed(Box::pin(joined(flight, inner, request))).into()
             }
             (Boarding::Separate, Some(request)) => {
                 Use::Miss.record(is_measured);
@@ -434,9 +433,9 @@ async fn inspect_list<E>(
 
 // === impl ResponseFuture ===
 
-impl<F, E> State<F, E> {
-    const fn answered(reply: Reply) -> Self {
-        Self::Answered { reply: Some(reply) }
+impl<F, E> From<ForwardingFuture<F, E>> for State<F, E> {
+    fn from(reply: ForwardingFuture<F, E>) -> Self {
+        Self::Other { reply }
     }
 }
 
@@ -450,15 +449,11 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Forwarded { reply } => reply.poll(cx),
-            StateProj::Answered { reply } => {
-                Poll::Ready(Ok(reply.take().expect("polled after completion")))
-            }
             StateProj::Started { call } => match ready!(call.flight.poll_unpin(cx)) {
                 Landed::Result(reply) => Poll::Ready(Ok(reply)),
                 Landed::Own(own) => Poll::Ready(take(&own)),
             },
-            StateProj::Boxed { reply } => reply.as_mut().poll(cx),
+            StateProj::Other { reply } => reply.poll(cx),
         }
     }
 }
