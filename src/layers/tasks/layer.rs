@@ -12,7 +12,6 @@ use super::{
 use crate::{
     composite::{CompositeLayer, TaskMode},
     message::{Context, ContextKey, identified_by, tasks::declare_tasks},
-    store::caller_key,
 };
 
 /// Layer that runs calls of composites as MCP tasks.
@@ -115,14 +114,6 @@ impl Settings {
     pub(super) fn owner(&self, context: &Context) -> Owner {
         let caller = self.caller.as_ref().and_then(|caller| caller(context));
         Owner { view: context.view().map(|view| view.to_string()), caller }
-    }
-
-    /// Returns the owner of the tasks that a request starts as bytes, for tasks in the memory of
-    /// this process.
-    pub(super) fn local_owner(&self, context: &Context) -> Vec<u8> {
-        let Owner { view, caller } = self.owner(context);
-        // The path of a view contains no NUL, so different pairs are different owners.
-        [view.unwrap_or_default().as_bytes(), b"\0", &caller_key(caller.as_deref())].concat()
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     layer::{Settings, TaskLayer},
     run::{Call, ReplyFuture},
     shared::SharedTasks,
-    tool::{METHOD, TaskTool},
+    tool::{METHOD, TaskTool, TaskTools},
 };
 use crate::{
     adapter::failure::failure,
@@ -45,6 +45,15 @@ pub struct Tasks<S> {
     inner: S,
     /// `None` if no calls become tasks.
     settings: Option<Arc<Settings>>,
+}
+
+/// The component that runs and stores a task.
+enum Host {
+    /// The memory of this process.
+    Local,
+    Shared(Arc<SharedTasks>),
+    #[cfg(feature = "restate")]
+    Durable(Arc<DurableTasks>),
 }
 
 // === impl TaskLayer ===
@@ -73,13 +82,8 @@ impl<S: ToolService> Tasks<S> {
     /// then continues. `tracing` contains the view of the service. Does nothing without a shared
     /// store.
     pub(crate) fn watch(&self, tracing: Option<&Arc<Tracing>>) {
-        let Some(settings) = &self.settings else { return };
-        #[cfg(feature = "restate")]
-        if let Some(durable) = settings.registry.durable() {
-            return durable.serve(&settings.composites, tracing, &self.inner);
-        }
-        if let Some(shared) = settings.registry.shared() {
-            shared.serve(&settings.composites, tracing, &self.inner);
+        if let Some(settings) = &self.settings {
+            settings.host_of_new_tasks().serve(&settings.composites, tracing, &self.inner);
         }
     }
 }
@@ -122,13 +126,15 @@ impl Settings {
             ClientRequest::CallToolRequest(call) => match self.tool(&call.params.name) {
                 Some(tool) if request.context().supports_tasks() => {
                     let inner = take_ready(inner);
-                    #[cfg(feature = "restate")]
-                    if let Some(durable) = self.registry.durable().cloned() {
-                        return Ok(Box::pin(self.start_durable(durable, tool, inner, request)));
-                    }
-                    Ok(match self.registry.shared().cloned() {
-                        Some(shared) => Box::pin(self.start_shared(shared, tool, inner, request)),
-                        None => Box::pin(self.start(tool, inner, request)),
+                    Ok(match self.host_of_new_tasks() {
+                        Host::Local => Box::pin(self.start(tool, inner, request)),
+                        Host::Shared(shared) => {
+                            Box::pin(self.start_shared(shared, tool, inner, request))
+                        }
+                        #[cfg(feature = "restate")]
+                        Host::Durable(durable) => {
+                            Box::pin(self.start_durable(durable, tool, inner, request))
+                        }
                     })
                 }
                 _ => Err(request),
@@ -172,7 +178,7 @@ impl Settings {
             }
         };
         let params = params.clone();
-        let owner = self.local_owner(request.context());
+        let owner = self.owner(request.context()).to_bytes();
         let context = request.context_mut().for_task();
         let is_live = request.context().known_live_client().is_some();
         drop(request);
@@ -291,103 +297,89 @@ impl Settings {
         if !is_id(id) {
             return Box::pin(known(inner.call(request)));
         }
-        #[cfg(feature = "restate")]
-        if let Some(durable) = self.registry.durable()
-            && !self.registry.contains(id)
-            && Handle::try_current().is_ok()
-        {
-            durable.serve(&self.composites, request.context().tracing.as_ref(), inner);
-            let durable = durable.clone();
-            drop(take_ready(inner));
-            let reply = async move { self.answer_durable(&durable, request).await };
-            return Box::pin(reply.map(|reply| Ok(reply.unwrap_or_else(Reply::from))));
-        }
-        if let Some(shared) = self.registry.shared()
-            && !self.registry.contains(id)
-            && Handle::try_current().is_ok()
-        {
-            shared.serve(&self.composites, request.context().tracing.as_ref(), inner);
-            let shared = shared.clone();
-            drop(take_ready(inner));
-            let reply = async move { self.answer_shared(&shared, request).await };
-            return Box::pin(reply.map(|reply| Ok(reply.unwrap_or_else(Reply::from))));
-        }
+        let host = self.host(id);
+        host.serve(&self.composites, request.context().tracing.as_ref(), inner);
         drop(take_ready(inner));
-        let reply = self.answer(request);
-        Box::pin(ready(Ok(reply.unwrap_or_else(Reply::from))))
+        let reply = async move { self.answer(host, request).await };
+        Box::pin(reply.map(|reply| Ok(reply.unwrap_or_else(Reply::from))))
     }
 
-    /// Answers a request about a task in the shared store.
-    async fn answer_shared(
-        &self,
-        shared: &Arc<SharedTasks>,
-        mut request: Request,
-    ) -> Result<Reply, ErrorData> {
+    /// Returns the host of the task with this ID. Outside a Tokio runtime, only the tasks in the
+    /// memory of this process can be reached.
+    fn host(&self, id: &str) -> Host {
+        if self.registry.contains(id) || Handle::try_current().is_err() {
+            Host::Local
+        } else {
+            self.host_of_new_tasks()
+        }
+    }
+
+    fn host_of_new_tasks(&self) -> Host {
+        #[cfg(feature = "restate")]
+        if let Some(durable) = self.registry.durable() {
+            return Host::Durable(durable.clone());
+        }
+        self.registry.shared().map_or(Host::Local, |shared| Host::Shared(shared.clone()))
+    }
+
+    /// Answers a request about a task.
+    async fn answer(&self, host: Host, request: Request) -> Result<Reply, ErrorData> {
         let owner = self.owner(request.context());
-        let context = request.context_mut().for_task();
-        let (message, _) = request.into_parts();
+        let (message, mut context) = request.into_parts();
         match message {
             ClientRequest::GetTaskRequest(get) => {
-                let task = shared.get(&get.params.task_id, &owner).await?;
+                let id = &get.params.task_id;
+                let task = match host {
+                    Host::Local => self.registry.get(id, &owner.to_bytes())?,
+                    Host::Shared(shared) => shared.get(id, &owner).await?,
+                    #[cfg(feature = "restate")]
+                    Host::Durable(durable) => durable.get(id, &owner).await?,
+                };
                 return Ok(ServerResult::GetTaskResult(GetTaskResult::new(task)).into());
             }
             ClientRequest::UpdateTaskRequest(update) => {
-                let answers = update.params.input_responses;
-                shared.update(&update.params.task_id, &owner, answers, context).await?;
+                let (id, answers) = (&update.params.task_id, update.params.input_responses);
+                match host {
+                    Host::Local => self.registry.update(id, &owner.to_bytes(), answers)?,
+                    Host::Shared(shared) => {
+                        shared.update(id, &owner, answers, context.for_task()).await?;
+                    }
+                    #[cfg(feature = "restate")]
+                    Host::Durable(durable) => durable.update(id, &owner, answers).await?,
+                }
             }
             ClientRequest::CancelTaskRequest(cancel) => {
-                shared.cancel(&cancel.params.task_id, &owner).await?;
+                let id = &cancel.params.task_id;
+                match host {
+                    Host::Local => self.registry.cancel(id, &owner.to_bytes())?,
+                    Host::Shared(shared) => shared.cancel(id, &owner).await?,
+                    #[cfg(feature = "restate")]
+                    Host::Durable(durable) => durable.cancel(id, &owner).await?,
+                }
             }
             _ => return Err(UnknownTask.into()),
         }
         Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
     }
+}
 
-    /// Answers a request about a task of a durable engine.
-    #[cfg(feature = "restate")]
-    async fn answer_durable(
+// === impl Host ===
+
+impl Host {
+    /// Makes `inner`, the service below a task layer with the composites `tools`, run the tasks of
+    /// other processes.
+    fn serve<S: ToolService>(
         &self,
-        durable: &DurableTasks,
-        request: Request,
-    ) -> Result<Reply, ErrorData> {
-        let owner = self.owner(request.context());
-        let (message, _) = request.into_parts();
-        match message {
-            ClientRequest::GetTaskRequest(get) => {
-                let task = durable.get(&get.params.task_id, &owner).await?;
-                return Ok(ServerResult::GetTaskResult(GetTaskResult::new(task)).into());
-            }
-            ClientRequest::UpdateTaskRequest(update) => {
-                let answers = update.params.input_responses;
-                durable.update(&update.params.task_id, &owner, answers).await?;
-            }
-            ClientRequest::CancelTaskRequest(cancel) => {
-                durable.cancel(&cancel.params.task_id, &owner).await?;
-            }
-            _ => return Err(UnknownTask.into()),
+        tools: &Arc<TaskTools>,
+        tracing: Option<&Arc<Tracing>>,
+        inner: &S,
+    ) {
+        match self {
+            Self::Local => (),
+            Self::Shared(shared) => shared.serve(tools, tracing, inner),
+            #[cfg(feature = "restate")]
+            Self::Durable(durable) => durable.serve(tools, tracing, inner),
         }
-        Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
-    }
-
-    /// Answers a request about a task in the memory of this process.
-    fn answer(&self, request: Request) -> Result<Reply, ErrorData> {
-        let owner = self.local_owner(request.context());
-        let (message, _) = request.into_parts();
-        match message {
-            ClientRequest::GetTaskRequest(get) => {
-                let task = self.registry.get(&get.params.task_id, &owner)?;
-                return Ok(ServerResult::GetTaskResult(GetTaskResult::new(task)).into());
-            }
-            ClientRequest::UpdateTaskRequest(update) => {
-                let answers = update.params.input_responses;
-                self.registry.update(&update.params.task_id, &owner, answers)?;
-            }
-            ClientRequest::CancelTaskRequest(cancel) => {
-                self.registry.cancel(&cancel.params.task_id, &owner)?;
-            }
-            _ => return Err(UnknownTask.into()),
-        }
-        Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
     }
 }
 

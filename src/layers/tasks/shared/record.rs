@@ -14,6 +14,7 @@ use super::store::{TaskPhase, TaskWrite};
 use crate::{
     adapter::failure::mismatch,
     message::{ToolAnswer, is_deeper},
+    store::caller_key,
     tasks::{description::Description, state::object, tool::METHOD},
 };
 
@@ -112,6 +113,18 @@ pub(super) fn parse<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
 /// Serializes a part of a record as JSON. This never fails for MCP values.
 pub(super) fn format(part: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(part).unwrap_or_default()
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// Returns the owner as bytes, for tasks in the memory of this process.
+    pub(in crate::layers::tasks) fn to_bytes(&self) -> Vec<u8> {
+        let Self { view, caller } = self;
+        let view = view.as_deref().unwrap_or_default();
+        // The path of a view contains no NUL, so different pairs are different owners.
+        [view.as_bytes(), b"\0", &caller_key(caller.as_deref())].concat()
+    }
 }
 
 // === impl Call ===
