@@ -8,29 +8,13 @@
 mod case;
 mod cookbook;
 
-use std::{fs, path::Path};
-
 use self::case::InMemory;
 use crate::config::is_supported;
 
 #[test]
 fn workflow_cases_meet_their_expectations() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workflows");
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .collect();
-    files.sort();
-    assert!(!files.is_empty());
-    let only = std::env::var("CASE").unwrap_or_default();
     let mut failures = Vec::new();
-    for file in files {
-        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
-        if !name.contains(&only) {
-            continue;
-        }
-        let text = fs::read_to_string(&file).unwrap();
+    for (name, text) in case::all() {
         if !is_supported(&text) {
             continue;
         }

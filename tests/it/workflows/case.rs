@@ -1,6 +1,12 @@
 //! A case of `tests/workflows`: its scripted tools, composites, calls and expectations.
 
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use mcp_composite::{
     composite::{STEPS, TRACE},
@@ -31,6 +37,25 @@ pub(crate) trait Driver {
 
 /// Runs a case in the memory of this process.
 pub(crate) struct InMemory;
+
+/// Returns the name and the text of each case whose name contains the text of the environment
+/// variable `CASE`, which defaults to all cases.
+pub(crate) fn all() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workflows");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    let only = std::env::var("CASE").unwrap_or_default();
+    let named = |file: PathBuf| {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        name.contains(&only).then(|| (name, fs::read_to_string(&file).unwrap()))
+    };
+    files.into_iter().filter_map(named).collect()
+}
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Case {
