@@ -3,18 +3,21 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use axum::{
     Router as App,
-    body::Body,
+    body::{Body, HttpBody},
     extract::{Request, State},
-    http::{Response, StatusCode},
+    http::{self, Response, StatusCode},
     middleware::{Next, from_fn_with_state},
     response::IntoResponse,
 };
+use futures::future::BoxFuture;
 use mcp_composite::{
     adapter::{ConnectionLimit, LimitConnections, Router, ServeService},
     config::{Gateway, View},
@@ -26,13 +29,18 @@ use rmcp::transport::{
     streamable_http_server::session::local::LocalSessionManager,
 };
 use tokio_util::sync::CancellationToken;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::serve::server;
 
-type Service = LimitConnections<
-    StreamableHttpService<ServeService<Reload<Stack<Router>>>, LocalSessionManager>,
->;
+type LimitedService = LimitConnections<McpService>;
+
+/// The service that speaks MCP over HTTP. Clones share it. Axum clones a service several times for
+/// each request, and clones of the inner service would copy its allowed hosts and origins.
+#[derive(Clone)]
+struct McpService(
+    Arc<StreamableHttpService<ServeService<Reload<Stack<Router>>>, LocalSessionManager>>,
+);
 
 /// The endpoints of a gateway. Clones refer to the same endpoints.
 #[derive(Clone)]
@@ -50,7 +58,7 @@ struct Shared {
 
 /// The endpoint of one view, with its own sessions.
 struct Endpoint {
-    service: Service,
+    service: LimitedService,
     /// Cancelled to end all sessions and streams.
     end: CancellationToken,
 }
@@ -104,7 +112,7 @@ impl Endpoints {
         }
     }
 
-    fn service(&self, path: &str, view: &View) -> Service {
+    fn service(&self, path: &str, view: &View) -> LimitedService {
         let mut views = self.0.views();
         let endpoint = views.entry(path.to_owned()).or_insert_with(|| Endpoint::new(&self.0, view));
         endpoint.service.clone()
@@ -155,6 +163,26 @@ impl Endpoint {
             LocalSessionManager::default().into(),
             config,
         );
-        Self { service: shared.limit.layer(service), end }
+        Self { service: shared.limit.layer(McpService(Arc::new(service))), end }
+    }
+}
+
+// === impl McpService ===
+
+impl<B> Service<http::Request<B>> for McpService
+where
+    B: HttpBody<Error: Display> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let Self(service) = self.clone();
+        Box::pin(async move { Ok(service.handle(request).await.map(Body::new)) })
     }
 }
