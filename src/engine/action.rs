@@ -42,6 +42,18 @@ pub(crate) struct PossibleCall<'a> {
     pub(crate) site: &'a CallSite,
 }
 
+/// An expression that an action evaluates to produce its output or a message to the user. Arguments
+/// of calls and conditions are not included.
+pub(crate) struct Computed<'a> {
+    /// The key of the expression in the definition of the step, such as `schema`.
+    pub(crate) key: &'static str,
+    /// The name of the value in messages, such as `answer`.
+    pub(crate) name: &'static str,
+    pub(crate) expression: &'a Expression,
+    /// Whether the output of the step contains data of the value.
+    pub(crate) is_output: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Switch {
     pub(crate) cases: Vec<(Condition, CallSite)>,
@@ -129,6 +141,20 @@ impl Action {
         })
     }
 
+    /// Returns the expressions that the action evaluates to produce its output or a message.
+    pub(crate) fn computed(&self) -> Vec<Computed<'_>> {
+        let output = |key, name, expression| Computed { key, name, expression, is_output: true };
+        match self {
+            Self::Call(_) | Self::Loop(_) | Self::Switch(_) => Vec::new(),
+            Self::Elicit(Elicitation { message, form, .. }) => vec![
+                Computed { is_output: false, ..output("message", "question", message) },
+                output("schema", "answer", form),
+            ],
+            Self::Value(value) => vec![output("value", "value", value)],
+            Self::Stop(end) => vec![output(end.form.key(), "result", &end.result)],
+        }
+    }
+
     /// Returns the references that decide which calls the action makes, or which value or question
     /// it produces. Examples are the condition of a switch case and the collection of a loop.
     /// References in call arguments are not included.
@@ -137,7 +163,6 @@ impl Action {
     /// evaluates the reference. For a switch, this holds only for the condition of the first case.
     pub(crate) fn decisions(&self) -> impl Iterator<Item = (bool, Use<'_>)> {
         let uses: Vec<(Vec<PathSegment>, _)> = match self {
-            Self::Call(_) => Vec::new(),
             Self::Loop(each) => match &each.kind {
                 LoopKind::ForEach { collection, .. } => {
                     vec![(vec!["collection".into()], collection.uses())]
@@ -149,12 +174,10 @@ impl Action {
                 let place = |at: usize| vec!["cases".into(), at.into(), "when".into()];
                 cases.map(|(at, (when, _))| (place(at), when.uses())).collect()
             }
-            Self::Elicit(ask) => vec![
-                (vec!["message".into()], ask.message.uses()),
-                (vec!["schema".into()], ask.form.uses()),
-            ],
-            Self::Value(value) => vec![(vec!["value".into()], value.uses())],
-            Self::Stop(end) => vec![(vec![end.form.key().into()], end.result.uses())],
+            Self::Call(_) | Self::Elicit(_) | Self::Value(_) | Self::Stop(_) => {
+                let computed = self.computed().into_iter();
+                computed.map(|value| (vec![value.key.into()], value.expression.uses())).collect()
+            }
         };
         let is_switch = self.as_switch().is_some();
         uses.into_iter().enumerate().flat_map(move |(at, (place, uses))| {

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 
 pub use super::action::OnRefusal;
-pub(crate) use super::action::{Action, EarlyEnd, Elicitation, EndForm, PossibleCall, Switch};
+pub(crate) use super::action::{
+    Action, Computed, EarlyEnd, Elicitation, EndForm, PossibleCall, Switch,
+};
 pub(crate) use super::branches::SpawnHint;
 pub(crate) use super::call_site::{Arguments, CallSite, Parse};
 pub(crate) use super::finally::Finally;

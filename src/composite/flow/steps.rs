@@ -19,7 +19,7 @@ use crate::{
         strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Workflow},
     },
     engine::plan::{
-        Action, Arguments, LoopKind, LoopPlan, OnFailure, PossibleCall, RunOutput, Step, StepSet,
+        Arguments, Computed, LoopKind, LoopPlan, OnFailure, PossibleCall, RunOutput, Step, StepSet,
         Stop,
     },
     expr::{Field, PathSegment, Root, Use},
@@ -191,7 +191,7 @@ impl<'p> Flows<'p> {
         }
         for index in 0..self.steps.len() {
             if self.continues(index) && self.may_end_before(index, step) {
-                rivals.join(&self.shown(index));
+                rivals.join(&self.computed(index, |_| true));
             }
         }
         if plan.stop == Stop::FirstSuccess {
@@ -235,30 +235,19 @@ impl<'p> Flows<'p> {
             runs.join(&labels.unapproved);
             decided = labels.all;
         }
-        let (mut done, mut any) = match &step.action {
-            Action::Call(_) | Action::Loop(_) | Action::Switch(_) => self.calls(index, step, &runs),
-            Action::Elicit(ask) => {
-                let done = self.computed(index, &ask.form.uses(), "answer");
-                // The step fails if the message cannot be evaluated.
-                (done, self.shown(index))
-            }
-            Action::Value(value) => {
-                let value = self.computed(index, &value.uses(), "value");
-                (value.clone(), value)
-            }
-            Action::Stop(_) => {
-                let result = self.shown(index);
-                (result.clone(), result)
-            }
-        };
-        for taint in [&mut done, &mut any] {
+        let mut done = self.computed(index, |value| value.is_output);
+        // The step fails if a value cannot be evaluated.
+        let mut any = self.computed(index, |_| true);
+        let called = self.calls(index, step, &runs);
+        for (taint, called) in [(&mut done, &called.0), (&mut any, &called.1)] {
+            taint.join(called);
             taint.join(&runs);
             taint.join(&decided);
         }
         StepTaint { done, any, runs }
     }
 
-    /// Returns the `done` and `any` labels of a step that can call tools.
+    /// Returns the `done` and `any` labels of the tool calls of a step.
     fn calls(&mut self, index: usize, step: &Step, runs: &Taint) -> (Taint, Taint) {
         let (mut done, mut any) = (Taint::default(), Taint::default());
         let mut runs = runs.clone();
@@ -326,29 +315,16 @@ impl<'p> Flows<'p> {
         labels
     }
 
-    /// Returns the labels of the data that a stop or a question shows. The step fails if this data
-    /// cannot be evaluated.
-    fn shown(&self, step: usize) -> Taint {
-        match &self.compiled.plan.steps()[step].action {
-            Action::Elicit(ask) => {
-                let mut shown = self.computed(step, &ask.message.uses(), "question");
-                shown.join(&self.computed(step, &ask.form.uses(), "answer"));
-                shown
-            }
-            Action::Stop(end) => self.computed(step, &end.result.uses(), "result"),
-            Action::Call(_) | Action::Loop(_) | Action::Switch(_) | Action::Value(_) => {
-                Taint::default()
-            }
-        }
-    }
-
-    /// Returns the combined labels of references in a step. `what` describes the computed value in
-    /// messages, such as `answer`.
-    fn computed(&self, step: usize, uses: &[Use<'_>], what: &str) -> Taint {
-        let hop = self.hop(step, what.to_owned());
+    /// Returns the combined labels of the values that a step computes itself.
+    fn computed(&self, step: usize, is_meant: impl Fn(&Computed<'_>) -> bool) -> Taint {
         let mut all = Taint::default();
-        for used in uses {
-            all.join(&self.taint_of(step, used, None).through(&hop));
+        for value in self.compiled.plan.steps()[step].action.computed() {
+            if is_meant(&value) {
+                let hop = self.hop(step, value.name.to_owned());
+                for used in value.expression.uses() {
+                    all.join(&self.taint_of(step, &used, None).through(&hop));
+                }
+            }
         }
         all
     }
