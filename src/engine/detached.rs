@@ -1,7 +1,7 @@
 //! Scopes of single calls that count their usage separately, so that a journal can store it.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -95,18 +95,16 @@ impl Meter {
     fn copy(&self, account: &Arc<Account>) -> Self {
         let load = |counter: &AtomicUsize| counter.load(Ordering::Relaxed).into();
         Self {
-            max_calls: self.max_calls,
-            max_result_bytes: self.max_result_bytes,
             calls: load(&self.calls),
             result_bytes: load(&self.result_bytes),
             parsed_bytes: load(&self.parsed_bytes),
-            counting: Mutex::default(),
             run: self.run.as_ref().map(|run| Metered {
                 name: run.name.clone(),
                 cost: run.cost.as_ref().map(|(max, _)| (*max, account.clone())),
                 reached: run.reached.clone(),
             }),
             outer: self.outer.as_ref().map(|outer| Arc::new(outer.copy(account))),
+            ..Self::new(self.max_calls, self.max_result_bytes)
         }
     }
 
@@ -124,15 +122,6 @@ impl Meter {
 
     /// Returns a meter without limits.
     pub(super) fn unlimited() -> Self {
-        Self {
-            max_calls: usize::MAX,
-            max_result_bytes: usize::MAX,
-            calls: 0.into(),
-            result_bytes: 0.into(),
-            parsed_bytes: 0.into(),
-            counting: Mutex::default(),
-            run: None,
-            outer: None,
-        }
+        Self::new(usize::MAX, usize::MAX)
     }
 }

@@ -126,6 +126,20 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
+    /// Creates an outermost meter, which has counted nothing.
+    pub(super) fn new(max_calls: usize, max_result_bytes: usize) -> Self {
+        Self {
+            max_calls,
+            max_result_bytes,
+            calls: AtomicUsize::default(),
+            result_bytes: AtomicUsize::default(),
+            parsed_bytes: AtomicUsize::default(),
+            counting: Mutex::default(),
+            run: None,
+            outer: None,
+        }
+    }
+
     /// Iterates over this meter and its outer meters, from the innermost to the outermost.
     pub(super) fn chain(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |meter| meter.outer.as_deref())

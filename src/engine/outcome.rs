@@ -6,7 +6,7 @@ use rmcp::model::ErrorData;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{record::Record, serde_defaults::is_false};
+use super::{record::Record, serde_defaults::is_default};
 use crate::{message::ToolResult, spans::End};
 
 /// The outcome of a step: its status, data, error and timing.
@@ -68,7 +68,7 @@ pub(crate) struct StepError {
     pub(crate) data: Option<Value>,
     /// If `true`, a limit of the run, such as `max_calls`, has rejected the step and ended the run.
     /// The run then returns a partial result instead of failing with this error.
-    #[serde(skip_serializing_if = "is_false", default)]
+    #[serde(skip_serializing_if = "is_default", default)]
     pub(crate) ends_run: bool,
 }
 

@@ -14,7 +14,7 @@ use super::{
         Arguments, CallSite, Elicitation, EndForm, Finally, LoopPlan, OnRefusal, Plan, Repeat,
         Step, StepSet,
     },
-    serde_defaults::{is_false, is_zero},
+    serde_defaults::is_default,
 };
 use crate::expr::{Condition, Data, EvaluationError, Expression, Root, Use};
 
@@ -35,10 +35,10 @@ pub struct StepPreview {
     pub id: String,
     /// `true` if the step is a [finally step](crate::composite::Finally), which runs after the
     /// outcome of the run is decided.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub finally: bool,
     /// `true` if the step is a finally step that also runs after the client has cancelled the call.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub on_cancel: bool,
     /// The condition of the step. `None` if the step has no condition and always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,10 +124,10 @@ pub struct LoopPreview {
     /// The maximum number of loop elements. If the collection has more elements, the step fails.
     pub max_iterations: usize,
     /// The delay before each loop element except the first, in milliseconds.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub delay_ms: u64,
     /// `true` if the loop ends after the first element that succeeds.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub first_success: bool,
 }
 

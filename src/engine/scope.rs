@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -17,6 +17,7 @@ use super::{
     meter::{Counter, Meter, Metered, Reached},
     observation::BranchPlace,
     outcome::{ErrorKind, StepError},
+    serde_defaults::is_default,
 };
 use crate::{
     message::{Account, Charged, Context, content_size},
@@ -75,9 +76,9 @@ pub(crate) struct Used {
 /// definition of its composite apply to the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spent {
-    #[serde(skip_serializing_if = "is_zero", default)]
+    #[serde(skip_serializing_if = "is_default", default)]
     calls: usize,
-    #[serde(skip_serializing_if = "is_zero", default)]
+    #[serde(skip_serializing_if = "is_default", default)]
     result_bytes: usize,
     #[serde(skip_serializing_if = "is_default", default)]
     charged: Charged,
@@ -107,14 +108,10 @@ impl Scope {
         started: Instant,
     ) -> Self {
         let meter = Meter {
-            max_calls: limits.max_calls,
-            max_result_bytes: limits.max_result_bytes,
             calls: used.calls.into(),
             result_bytes: used.result_bytes.into(),
             parsed_bytes: used.parsed_bytes.into(),
-            counting: Mutex::default(),
-            run: None,
-            outer: None,
+            ..Meter::new(limits.max_calls, limits.max_result_bytes)
         };
         Self {
             meter: Arc::new(meter),
@@ -196,16 +193,7 @@ impl Scope {
     /// from zero toward the limits for one call of a composite.
     pub(crate) fn of_finals(&self, grace: Duration, now: Instant) -> Self {
         let outer = self.meter.outermost();
-        let meter = Meter {
-            max_calls: outer.max_calls,
-            max_result_bytes: outer.max_result_bytes,
-            calls: AtomicUsize::default(),
-            result_bytes: AtomicUsize::default(),
-            parsed_bytes: AtomicUsize::default(),
-            counting: Mutex::default(),
-            run: None,
-            outer: None,
-        };
+        let meter = Meter::new(outer.max_calls, outer.max_result_bytes);
         let owns = Owns { meter: false, ..self.owns };
         let deadline = after(now, grace);
         Self { meter: Arc::new(meter), owns, deadline, ..self.clone() }
@@ -248,15 +236,14 @@ impl Scope {
                 cost: limits.max_cost.map(|max| (max, account.clone())),
                 reached: OnceLock::new(),
             };
+            let max_calls = limits.max_calls.unwrap_or(usize::MAX);
+            let max_result_bytes = limits.max_result_bytes.unwrap_or(usize::MAX);
             self.meter = Arc::new(Meter {
-                max_calls: limits.max_calls.unwrap_or(usize::MAX),
-                max_result_bytes: limits.max_result_bytes.unwrap_or(usize::MAX),
                 calls: calls.into(),
                 result_bytes: result_bytes.into(),
-                parsed_bytes: AtomicUsize::default(),
-                counting: Mutex::default(),
                 run: Some(run),
                 outer: Some(self.meter),
+                ..Meter::new(max_calls, max_result_bytes)
             });
         }
         self.account = Some(account);
@@ -407,15 +394,6 @@ impl Scope {
         let run = self.meter.run.as_ref().filter(|_| self.owns.meter);
         run.map_or("", |run| &run.name)
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
-const fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 #[cfg(test)]

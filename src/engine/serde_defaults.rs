@@ -1,12 +1,6 @@
-//! Functions that test for default values, for `skip_serializing_if` of serde. They take
-//! references, as serde requires.
+//! A function that tests for default values, for `skip_serializing_if` of serde.
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-pub(super) const fn is_false(value: &bool) -> bool {
-    !*value
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-pub(super) const fn is_zero(number: &u64) -> bool {
-    *number == 0
+/// Returns `true` for the default value of a type, such as `false` or zero.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

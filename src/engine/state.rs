@@ -17,7 +17,7 @@ use super::{
     preserved_outputs::{Preservation, Preserved},
     question::{Question, Responses},
     scope::{Scope, Spent},
-    serde_defaults::{is_false, is_zero},
+    serde_defaults::is_default,
 };
 use crate::message::Context;
 
@@ -45,7 +45,7 @@ pub(crate) struct RunState {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) failed: Option<usize>,
     /// If `true`, the run ended because its deadline passed.
-    #[serde(skip_serializing_if = "is_false", default)]
+    #[serde(skip_serializing_if = "is_default", default)]
     pub(crate) timed_out: bool,
     /// The step that ended the run early: a stop step, or a question that the user declined or did
     /// not answer. `None` if no step has ended the run.
@@ -78,7 +78,7 @@ pub(crate) struct RunState {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) running: Option<Vec<usize>>,
     /// The duration of the run in milliseconds, without the time for which it was suspended.
-    #[serde(skip_serializing_if = "is_zero", default)]
+    #[serde(skip_serializing_if = "is_default", default)]
     pub(super) active_ms: u64,
     /// The resource usage of the run, from which a resumed run continues to count. `None` if the
     /// usage is zero, or if the run was not suspended.
