@@ -264,17 +264,14 @@ impl<'p, C: Caller> Run<'p, C> {
     /// scope](Scope::of_finals). `context` is their request context, or `None` to keep the context
     /// of the run.
     pub(crate) fn into_finals(self, scope: &'p Scope, context: Option<&'p Context>) -> Self {
-        let Self { mut branch_parts, caller, begun, scheduler, cancelled, saving, .. } = self;
-        if let Some(context) = context {
-            branch_parts = context.branch_parts();
-        }
+        let branch_parts = context.map_or(self.branch_parts, Context::branch_parts);
         let context = context.unwrap_or(self.context);
-        let Scheduler { plan, mut state, effects, .. } = scheduler;
+        let Scheduler { plan, mut state, effects, .. } = self.scheduler;
         state.settle();
         let journaled = effects.journaled;
         let now = journaled.as_ref().map_or_else(Instant::now, |journaled| journaled.now());
-        let now = now.saturating_duration_since(begun);
-        let settings = settings(plan, context, scope, &caller, false, begun, now);
+        let now = now.saturating_duration_since(self.begun);
+        let settings = settings(plan, context, scope, &self.caller, false, self.begun, now);
         let mut watching = effects.watching;
         if let Some(watching) = &mut watching {
             watching.continue_run();
@@ -285,21 +282,17 @@ impl<'p, C: Caller> Run<'p, C> {
             watching,
             journaled,
         };
-        let scheduler = Scheduler::new(plan, state, settings, effects);
-        let pause = Pause::Yield;
-        let has_cancelled = false;
+        let saving = self.saving;
         let mut finals = Self {
-            scheduler,
+            scheduler: Scheduler::new(plan, state, settings, effects),
             context,
             branch_parts,
             scope,
-            caller,
-            begun,
             now,
-            pause,
-            cancelled,
-            has_cancelled,
+            pause: Pause::Yield,
+            has_cancelled: false,
             saving: None,
+            ..self
         };
         if finals.must_cancel() {
             // A cancelled run is not continued by another process.
