@@ -423,19 +423,11 @@ impl From<RequestContext<RoleServer>> for Context {
     fn from(context: RequestContext<RoleServer>) -> Self {
         Self {
             id: context.id,
-            branch: None,
             meta: Shared::Owned(context.meta),
             extensions: Shared::Owned(context.extensions),
             cancellation: Some(context.ct),
             peer: Some(context.peer),
-            progress: None,
-            logs: None,
-            live_client: None,
-            delegation: Delegation::default(),
-            tracing: None,
-            is_in_span: false,
-            cached: None,
-            polls_tasks: false,
+            ..Self::default()
         }
     }
 }
