@@ -530,40 +530,24 @@ impl<C: Into<ToolCall>> From<C> for Action {
     }
 }
 
-impl From<ForEach> for Action {
-    fn from(each: ForEach) -> Self {
-        Self::ForEach(each)
-    }
+/// Implements `From<T>` for [`Action`], for the type `T` of each of the given variants.
+macro_rules! actions {
+    ($($Variant:ident($Type:ident))+) => {$(
+        impl From<$Type> for Action {
+            fn from(action: $Type) -> Self {
+                Self::$Variant(action)
+            }
+        }
+    )+};
 }
 
-impl From<Repeat> for Action {
-    fn from(repeat: Repeat) -> Self {
-        Self::Repeat(repeat)
-    }
-}
-
-impl From<Switch> for Action {
-    fn from(switch: Switch) -> Self {
-        Self::Switch(switch)
-    }
-}
-
-impl From<Elicitation> for Action {
-    fn from(elicitation: Elicitation) -> Self {
-        Self::Elicitation(elicitation)
-    }
-}
-
-impl From<ComputedValue> for Action {
-    fn from(value: ComputedValue) -> Self {
-        Self::Value(value)
-    }
-}
-
-impl From<Stop> for Action {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
-    }
+actions! {
+    ForEach(ForEach)
+    Repeat(Repeat)
+    Switch(Switch)
+    Elicitation(Elicitation)
+    Value(ComputedValue)
+    Stop(Stop)
 }
 
 // === impl ForEach ===
