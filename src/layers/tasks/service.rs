@@ -1,6 +1,7 @@
 //! The service that runs calls as tasks.
 
 use std::{
+    fmt,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -8,7 +9,8 @@ use std::{
 
 use futures::future::{FutureExt, ready};
 use rmcp::model::{
-    ClientRequest, CreateTaskResult, ErrorData, GetTaskResult, ServerResult, TaskAckResult,
+    CallToolRequestParams, ClientRequest, CreateTaskResult, ErrorData, GetTaskResult, ServerResult,
+    TaskAckResult,
 };
 use tokio::{runtime::Handle, time::timeout};
 use tower_layer::Layer;
@@ -45,6 +47,14 @@ pub struct Tasks<S> {
     inner: S,
     /// `None` if no calls become tasks.
     settings: Option<Arc<Settings>>,
+}
+
+/// A call that may become a task.
+struct Start<S> {
+    tool: TaskTool,
+    params: CallToolRequestParams,
+    inner: S,
+    request: Request,
 }
 
 /// The component that runs and stores a task.
@@ -124,17 +134,16 @@ impl Settings {
     {
         match request.message() {
             ClientRequest::CallToolRequest(call) => match self.tool(&call.params.name) {
-                Some(tool) if request.context().supports_tasks() => {
-                    let inner = take_ready(inner);
+                Some(tool)
+                    if request.context().supports_tasks() && Handle::try_current().is_ok() =>
+                {
+                    let (params, inner) = (call.params.clone(), take_ready(inner));
+                    let start = Start { tool, params, inner, request };
                     Ok(match self.host_of_new_tasks() {
-                        Host::Local => Box::pin(self.start(tool, inner, request)),
-                        Host::Shared(shared) => {
-                            Box::pin(self.start_shared(shared, tool, inner, request))
-                        }
+                        Host::Local => Box::pin(self.start(start)),
+                        Host::Shared(shared) => Box::pin(self.start_shared(shared, start)),
                         #[cfg(feature = "restate")]
-                        Host::Durable(durable) => {
-                            Box::pin(self.start_durable(durable, tool, inner, request))
-                        }
+                        Host::Durable(durable) => Box::pin(self.start_durable(durable, start)),
                     })
                 }
                 _ => Err(request),
@@ -155,29 +164,15 @@ impl Settings {
 
     /// Calls a composite. Returns the result or, if the call continues in the background, a new
     /// task.
-    async fn start<S>(
-        self: Arc<Self>,
-        tool: TaskTool,
-        mut inner: S,
-        mut request: Request,
-    ) -> Result<Reply, S::Error>
+    async fn start<S>(self: Arc<Self>, start: Start<S>) -> Result<Reply, S::Error>
     where
         S: ToolService,
     {
-        let Some(params) = request.tool_call().filter(|_| Handle::try_current().is_ok()) else {
-            return inner.call(request).await;
-        };
-        let reserved = match self.registry.reserve(json_bytes(&params.arguments)) {
+        let reserved = match self.registry.reserve(json_bytes(&start.params.arguments)) {
             Ok(reserved) => reserved,
-            Err(error) => {
-                tracing::warn!(tool = &*params.name, %error, "failed to start a task");
-                if tool.is_immediate {
-                    return Ok(ErrorData::from(error).into());
-                }
-                return inner.call(request).await;
-            }
+            Err(error) => return start.without_task(error).await,
         };
-        let params = params.clone();
+        let Start { tool, params, mut inner, mut request } = start;
         let owner = self.owner(request.context()).to_bytes();
         let context = request.context_mut().for_task();
         let is_live = request.context().known_live_client().is_some();
@@ -202,31 +197,21 @@ impl Settings {
     async fn start_shared<S>(
         self: Arc<Self>,
         shared: Arc<SharedTasks>,
-        tool: TaskTool,
-        mut inner: S,
-        mut request: Request,
+        mut start: Start<S>,
     ) -> Result<Reply, S::Error>
     where
         S: ToolService,
     {
-        let Some(params) = request.tool_call().filter(|_| Handle::try_current().is_ok()) else {
-            return inner.call(request).await;
-        };
-        let params = params.clone();
-        shared.serve(&self.composites, request.context().tracing.as_ref(), &inner);
-        let owner = self.owner(request.context());
-        let mut context = request.context_mut().for_task();
-        let task = match shared.begin(tool, owner, params.clone(), &mut context).await {
+        let context = start.request.context_mut();
+        shared.serve(&self.composites, context.tracing.as_ref(), &start.inner);
+        let owner = self.owner(context);
+        let mut context = context.for_task();
+        let begun = shared.begin(start.tool, owner, start.params.clone(), &mut context);
+        let task = match begun.await {
             Ok(task) => task,
-            Err(error) => {
-                let tool_name = &*params.name;
-                tracing::warn!(tool = tool_name, reason = ?error, "failed to start a task");
-                if tool.is_immediate {
-                    return Ok(ErrorData::from(error).into());
-                }
-                return inner.call(request).await;
-            }
+            Err(error) => return start.without_task(error).await,
         };
+        let Start { tool, params, mut inner, request } = start;
         drop(request);
         let mut first: ReplyFuture<S> =
             Box::pin(inner.call(Request::of_tool_call(params, context)));
@@ -257,15 +242,13 @@ impl Settings {
     async fn start_durable<S>(
         self: Arc<Self>,
         durable: Arc<DurableTasks>,
-        tool: TaskTool,
-        mut inner: S,
-        request: Request,
+        start: Start<S>,
     ) -> Result<Reply, S::Error>
     where
         S: ToolService,
     {
-        let Some(params) = request.tool_call() else { return inner.call(request).await };
-        let (params, context) = (params.clone(), request.context());
+        let Start { tool, params, inner, request } = start;
+        let context = request.context();
         durable.serve(&self.composites, context.tracing.as_ref(), &inner);
         let started = durable.start(tool, self.owner(context), params, context.meta().clone());
         let task = match started.await {
@@ -360,6 +343,23 @@ impl Settings {
             _ => return Err(UnknownTask.into()),
         }
         Ok(ServerResult::TaskAckResult(TaskAckResult::new()).into())
+    }
+}
+
+// === impl Start ===
+
+impl<S: ToolService> Start<S> {
+    /// Forwards the call without a task, because of `error`. If it must become a task, rejects it
+    /// instead.
+    async fn without_task(
+        mut self,
+        error: impl Into<ErrorData> + fmt::Debug,
+    ) -> Result<Reply, S::Error> {
+        tracing::warn!(tool = &*self.params.name, reason = ?error, "failed to start a task");
+        if self.tool.is_immediate {
+            return Ok(error.into().into());
+        }
+        self.inner.call(self.request).await
     }
 }
 
