@@ -46,6 +46,8 @@
 //! ```
 
 mod held;
+mod listing;
+mod tools;
 
 use std::{
     collections::HashMap,
@@ -54,22 +56,21 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::Tool;
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
-use tower::{BoxError, ServiceExt};
-use tower_service::Service;
 use tracing::Instrument;
 
-use self::held::{Held, Holding};
+pub(crate) use self::listing::{in_time, list_all};
+use self::{
+    held::{Held, Holding},
+    listing::has_runtime,
+};
+pub use self::{listing::ListError, tools::Tools};
 use crate::{
     changes::Epoch,
-    message::{Context, ContextKey, Reply, Request},
-    pagination::{MAX_ITEMS, MAX_LIST_BYTES, MAX_PAGES, NoEnd, Pages},
+    message::{Context, ContextKey},
     warnings::sanitize::Reason,
 };
 
-/// The maximum time for requesting all pages of a service's list of tools.
-const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age at which a catalog is refreshed, even if no change of the tools was reported.
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// The time after a failed listing before the tools are listed again. Also the minimum age of a
@@ -81,17 +82,6 @@ const MAX_VARIED: usize = 1_000;
 /// The maximum total size of the tools in the per-caller catalogs of a layer, measured in bytes of
 /// JSON.
 const MAX_VARIED_BYTES: usize = 256 << 20;
-
-/// A list of tools that a service offers. Tools can be looked up by name.
-#[derive(Clone, Debug, Default)]
-pub struct Tools {
-    tools: Vec<Tool>,
-    places: HashMap<String, usize>,
-    shadowed: Vec<Tool>,
-    /// The size in bytes of the list of tools as JSON. Zero if the list was not received from a
-    /// service.
-    bytes: usize,
-}
 
 /// The content of a [catalog](crate::catalog): the tools of a service, and data of type `D` that a
 /// rule has derived from the tools.
@@ -125,34 +115,6 @@ pub enum Needs<'r> {
     /// The rule must know all tools. If the tools have changed, the request waits until they have
     /// been listed again.
     AllTools,
-}
-
-/// The reason why the tools of a service could not be listed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ListError {
-    /// Listing all tools took longer than 10 seconds.
-    #[error("listing tools took longer than {LISTING_TIMEOUT:?}")]
-    TimedOut,
-    /// The list has more than 1000 pages or more than 100 000 tools.
-    #[error("listing tools did not end after {MAX_PAGES} pages or {MAX_ITEMS} tools")]
-    Endless,
-    /// The pages of the list are larger than 64 MiB in total, as JSON.
-    #[error("the list of tools is larger than {MAX_LIST_BYTES} bytes")]
-    TooLarge,
-    /// A page of the list had the cursor of an earlier page as its next cursor, so that the list
-    /// would never end.
-    #[error("the list of tools repeats a cursor")]
-    Circular,
-    /// The service replied to `tools/list` with a JSON-RPC error. Contains the error message.
-    #[error("`tools/list` failed: {0}")]
-    Refused(String),
-    /// The service replied to `tools/list` with a result that is not a list of tools.
-    #[error("`tools/list` returned something other than a list of tools")]
-    Invalid,
-    /// The service failed to process `tools/list`. Contains the error message.
-    #[error("the service could not answer `tools/list`: {0}")]
-    Service(String),
 }
 
 /// A cached list of the tools of a service. Clones of a `Catalog` share the cached list.
@@ -262,154 +224,6 @@ macro_rules! catalog_setters {
     };
 }
 pub(crate) use catalog_setters;
-
-/// Lists all tools of a service.
-///
-/// # Errors
-///
-/// Returns an error if the service fails, times out, or replies with a JSON-RPC error or a result
-/// that is not a list of tools. Also returns an error if the list is endless or too large.
-pub(crate) async fn list_all<S>(service: S, context: Context) -> Result<Tools, ListError>
-where
-    S: Service<Request, Response = Reply> + Clone,
-    S::Error: Into<BoxError>,
-{
-    in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
-}
-
-/// Waits for `work` for at most 10 seconds, the timeout for listing tools. Returns `None` if `work`
-/// takes longer. Without a Tokio runtime, waits without a timeout.
-pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {
-    // Rules work without a Tokio runtime, but its timers do not.
-    if !has_runtime() {
-        return Some(work.await);
-    }
-    tokio::time::timeout(LISTING_TIMEOUT, work).await.ok()
-}
-
-fn has_runtime() -> bool {
-    Handle::try_current().is_ok()
-}
-
-async fn list_pages<S>(service: S, context: Context) -> Result<Tools, ListError>
-where
-    S: Service<Request, Response = Reply> + Clone,
-    S::Error: Into<BoxError>,
-{
-    let mut tools = Tools::default();
-    let mut pages = Pages::new();
-    let mut cursor = None;
-    loop {
-        let is_first = cursor.is_none();
-        let request = Request::list_tools_from(cursor).with_context(context.clone());
-        let mut reply = service
-            .clone()
-            .oneshot(request)
-            .await
-            .map_err(|error| ListError::Service(error.into().to_string()))?;
-        // A server without the `tools` capability rejects `tools/list`, and has no tools.
-        if is_first && reply.is_method_not_found() {
-            return Ok(tools);
-        }
-        if let Some(error) = reply.error() {
-            return Err(ListError::Refused(error.message.to_string()));
-        }
-        let page = reply.tools_mut().ok_or(ListError::Invalid)?;
-        cursor = pages.turn(&page.tools, page.next_cursor.take())?;
-        tools.extend(page.tools.drain(..));
-        if cursor.is_none() {
-            tools.bytes = pages.bytes();
-            return Ok(tools);
-        }
-    }
-}
-
-// === impl ListError ===
-
-impl From<NoEnd> for ListError {
-    fn from(why: NoEnd) -> Self {
-        match why {
-            NoEnd::Endless => Self::Endless,
-            NoEnd::TooLarge => Self::TooLarge,
-            NoEnd::Circular => Self::Circular,
-        }
-    }
-}
-
-// === impl Tools ===
-
-impl Tools {
-    /// Returns the tool with the name `name`. If several tools have this name, returns the first of
-    /// them.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Tool> {
-        self.place(name).map(|place| &self.tools[place])
-    }
-
-    /// Returns the index in the list of the first tool with this name. Returns `None` if there is
-    /// no such tool.
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
-    }
-
-    /// Iterates over the tools, in the order of the list.
-    pub fn iter(&self) -> std::slice::Iter<'_, Tool> {
-        self.tools.iter()
-    }
-
-    /// Iterates over the tools that [`get`](Self::get) does not return. Such a tool has the same
-    /// name as an earlier tool in the list, but a different definition. The server decides which of
-    /// these tools a call reaches.
-    pub fn shadowed(&self) -> std::slice::Iter<'_, Tool> {
-        self.shadowed.iter()
-    }
-
-    /// Returns the number of tools.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.tools.len()
-    }
-
-    /// Returns `true` if there are no tools.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tools.is_empty()
-    }
-}
-
-impl Extend<Tool> for Tools {
-    /// Appends tools to the list. If several tools have the same name, [`get`](Self::get) returns
-    /// the first of them.
-    fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
-        for tool in tools {
-            match self.places.get(&*tool.name) {
-                None => {
-                    self.places.insert(tool.name.to_string(), self.tools.len());
-                    self.tools.push(tool);
-                }
-                Some(&first) if self.tools[first] != tool => self.shadowed.push(tool),
-                Some(_) => (),
-            }
-        }
-    }
-}
-
-impl<'a> IntoIterator for &'a Tools {
-    type Item = &'a Tool;
-    type IntoIter = std::slice::Iter<'a, Tool>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl FromIterator<Tool> for Tools {
-    fn from_iter<T: IntoIterator<Item = Tool>>(tools: T) -> Self {
-        let mut collected = Self::default();
-        collected.extend(tools);
-        collected
-    }
-}
 
 // === impl Known ===
 

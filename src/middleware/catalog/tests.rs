@@ -4,6 +4,10 @@ use rmcp::model::{JsonObject, ListToolsResult, Tool};
 use tower::service_fn;
 
 use super::*;
+use crate::{
+    message::{Reply, Request},
+    pagination::{MAX_LIST_BYTES, MAX_PAGES},
+};
 
 fn tool(name: &'static str, description: &'static str) -> Tool {
     Tool::new(name, description, JsonObject::new())
@@ -58,7 +62,8 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
         tokio::time::advance(Duration::from_millis(1)).await;
         let mut context = Context::default();
         context.extensions_mut().insert(caller);
-        let tools = Tools { bytes: MAX_LIST_BYTES, ..Tools::default() };
+        let mut tools = Tools::default();
+        tools.bytes = MAX_LIST_BYTES;
         catalogs.lookup(&context).catalog.0.store(0, Ok((tools, ()))).unwrap();
     };
     let varied = catalogs.varied.as_ref().unwrap();
