@@ -1,18 +1,16 @@
 //! Handles calls of composites. If the composite asks questions, its call consists of several
 //! rounds.
 
-use std::{collections::BTreeMap, fmt, pin::pin, sync::Arc, time::Duration};
+mod live;
+mod stored;
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use std::{sync::Arc, time::Duration};
+
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ContentBlock, ErrorData, InputRequest,
-    InputRequiredResult, InputResponses, JsonObject, ServerResult,
+    CallToolRequestParams, CallToolResult, ContentBlock, ErrorData, InputRequiredResult,
+    InputResponses, JsonObject, ServerResult,
 };
-use serde_json::{Value, json};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout},
-};
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     cancelled_runs::CancelledRuns,
@@ -26,35 +24,19 @@ use crate::{
     engine::{
         limits::CallLimits,
         plan::Plan,
-        question::{Question, Response, Responses, requests},
+        question::{Response, requests},
         saving::Saving,
         scope::{Scope, Used},
         state::RunState,
     },
-    fingerprint::{Fingerprint, Fingerprinter},
+    fingerprint::Fingerprint,
     message::{
         Context, ContextKey, Reply, Request, ToolService,
-        client::{LiveClient, MAX_ASKED, too_many},
+        client::{MAX_ASKED, too_many},
     },
     observe::Observers,
-    store::{PutError, Store, TakeError, caller_key},
-    warnings::sanitize::Reason,
+    store::Store,
 };
-
-/// The default time for the answer to a question. It starts when the question is sent to the
-/// client.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-
-/// The preserved outputs of a suspended run may use at most a quarter of the store's maximum state
-/// size. Preserved outputs are outputs of completed steps that only the result of a failed run
-/// needs.
-const PRESERVED_SHARE: usize = 4;
-/// The maximum size in bytes of the preserved outputs of a suspended run, if the store has no
-/// maximum state size.
-const MAX_PRESERVED: usize = 4 * 1024;
-
-/// The maximum number of unanswered questions that a progress message names.
-const MAX_NAMED_QUESTIONS: usize = 3;
 
 /// The settings of a composite layer that apply to all of its composites.
 pub(super) struct Settings {
@@ -389,193 +371,12 @@ impl Called<'_> {
             (None, _) => scope,
         }
     }
-
-    /// Sends all open questions of `run` to the client. Waits until the client has answered all of
-    /// them, or until one answer ends the run. Meanwhile, sends progress notifications at the
-    /// heartbeat interval, unless they are disabled.
-    async fn ask(&self, client: &LiveClient, run: &RunState) -> Responses {
-        let plan = &self.compiled.plan;
-        let questions = run.questions(plan);
-        let waiting = waiting_for(questions.keys().map(String::as_str));
-        let is_end = |key: &str, response: &Response| run.is_ended_by(plan, key, response);
-        let mut answers = pin!(ask(client, questions, is_end));
-        let heartbeat = self.settings.heartbeat;
-        let Some(progress) = self.context.progress().filter(|_| !heartbeat.is_zero()) else {
-            return answers.await;
-        };
-        let parts = self.compiled.plan.steps().len();
-        loop {
-            match timeout(heartbeat, &mut answers).await {
-                Ok(answers) => return answers,
-                Err(_) => progress.still(parts, waiting.clone()),
-            }
-        }
-    }
-
-    /// Stores a suspended run, and returns the reply that sends its open questions to the client.
-    ///
-    /// # Errors
-    ///
-    /// Returns a text that may be sent to clients. It contains the reason why the run cannot be
-    /// suspended.
-    async fn put(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
-        let mut preserved = Vec::new();
-        kept.run.each_preserved(&mut |outputs| preserved.push(outputs.clone()));
-        let put = self.put_trimmed(kept).await;
-        if put.is_ok() {
-            kept.run.hand_over();
-        } else {
-            // The run is not suspended and continues in memory, so its preserved outputs are
-            // restored.
-            let mut preserved = preserved.into_iter();
-            kept.run.each_preserved(&mut |outputs| *outputs = preserved.next().unwrap_or_default());
-        }
-        put
-    }
-
-    /// Truncates the preserved outputs of a run so that its state is small enough for the store.
-    /// Then stores the run, and returns the reply that sends its open questions to the client.
-    async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
-        let room = self.settings.store.max_bytes();
-        let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
-        kept.run.trim_preserved(&mut { share });
-        let mut json = kept.to_json();
-        if room.is_some_and(|room| json.as_ref().is_some_and(|json| json.len() > room)) {
-            kept.run.trim_preserved(&mut 0);
-            json = kept.to_json();
-        }
-        let Some(bytes) = json else {
-            return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
-        };
-        let (store, binding) = (&self.settings.store, self.binding());
-        let caller = self.caller_key();
-        match store.put(bytes, binding.as_bytes(), caller.as_deref()).await {
-            Ok(text) => Ok(self.asks(&kept.run, Some(text))),
-            Err(
-                error @ (PutError::TooLarge { .. }
-                | PutError::Full { .. }
-                | PutError::CallerFull { .. }),
-            ) => Err(format!("the run cannot wait for an answer: {error}")),
-            Err(error) => {
-                tracing::warn!(composite = &*self.compiled.name, %error, "failed to suspend a run");
-                Err("the run cannot wait for an answer at the moment".to_owned())
-            }
-        }
-    }
-
-    /// Loads a suspended run, and removes it from the store. `text` is the `requestState` that the
-    /// client sent. Returns an error reply if the store contains no such run, or if this call is
-    /// not allowed to resume it.
-    async fn take(&self, text: &str) -> Result<SuspendedRun, Reply> {
-        let composite = &*self.compiled.name;
-        let invalid = |reason: &dyn fmt::Display| {
-            tracing::info!(composite, reason = %Reason(reason), "rejected a `requestState`");
-            // All reasons have the same error, so that clients cannot probe for valid states.
-            Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
-        };
-        let (store, binding) = (&self.settings.store, self.binding());
-        let caller = self.caller_key();
-        let bytes = match store.take(text, binding.as_bytes(), caller.as_deref()).await {
-            Ok(bytes) => bytes,
-            Err(TakeError::Unavailable(error)) => {
-                tracing::warn!(composite, %error, "failed to load a suspended run");
-                let error = "the state of the run is not available at the moment";
-                return Err(ErrorData::internal_error(error, None).into());
-            }
-            Err(error) => return Err(invalid(&error)),
-        };
-        let kept: SuspendedRun = serde_json::from_slice(&bytes).map_err(|error| invalid(&error))?;
-        if kept.run.fits(&self.compiled.plan) {
-            Ok(kept)
-        } else {
-            Err(invalid(&"it belongs to another plan"))
-        }
-    }
-
-    /// Returns the key by which the store limits the space of each caller. Returns `None` if the
-    /// layer does not distinguish callers.
-    fn caller_key(&self) -> Option<Vec<u8>> {
-        let caller = self.settings.caller.as_ref()?;
-        Some(caller_key(caller(self.context).as_deref()))
-    }
-
-    /// Returns a fingerprint of the composite's name, its definition, the arguments and the caller.
-    /// A suspended run is stored with this fingerprint, and only a call with the same fingerprint
-    /// can resume it. This prevents other callers from resuming the run.
-    fn binding(&self) -> Fingerprint {
-        let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
-        let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
-        Fingerprinter::default()
-            .and(&json!(["mcp-composite/run/1", &*self.compiled.name, caller]))
-            .and_fingerprint(&self.fingerprint)
-            .and(&arguments)
-            .finish()
-    }
 }
 
 /// Returns an error if `asked`, the number of questions that a call has asked in all of its rounds,
 /// exceeds [`MAX_ASKED`].
 fn check_asked(asked: usize) -> Result<(), String> {
     if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
-}
-
-/// Returns a progress message that names the first few of `keys`, which are the keys of open
-/// questions. The keys are escaped, because tools can choose them.
-fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
-    let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
-    let told: Vec<_> =
-        keys.take(MAX_NAMED_QUESTIONS).map(|key| format!("`{}`", key.escape_debug())).collect();
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("waiting for an answer to {}{more}", told.join(", "))
-}
-
-/// Sends questions to a client, and waits for the responses. Sends as many questions at the same
-/// time as the client allows. Stops waiting if `is_end` returns `true` for a response, which ends
-/// the run, and then withdraws the unanswered questions.
-async fn ask(
-    client: &LiveClient,
-    questions: BTreeMap<String, Question>,
-    is_end: impl Fn(&str, &Response) -> bool,
-) -> Responses {
-    let asked = questions.into_iter().map(|(key, question)| async move {
-        let left = question.left();
-        let is_form = matches!(question.request, InputRequest::Elicitation(_));
-        let asked = async {
-            let turn = client.turn(&question.request).await.map_err(Response::Refused)?;
-            // The time to answer starts when the question is sent. Otherwise, questions that wait
-            // for their turn would time out.
-            let answer = turn.ask(question.request);
-            Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)
-        };
-        let asked = match left {
-            Some(left) => timeout(left, asked).await.unwrap_or(Err(Response::Late)),
-            None => asked.await,
-        };
-        let response = match asked {
-            Ok(Ok(Ok(answer))) => Response::Answer(answer),
-            Ok(Ok(Err(error))) => {
-                tracing::debug!(error = %Reason(error), "a client did not answer a question");
-                Response::Refused("the client cannot be asked".to_owned())
-            }
-            Ok(Err(_)) if left.is_some() => Response::Late,
-            // If a tool's question is not answered in time, the tool is informed that the user
-            // dismissed it.
-            Ok(Err(_)) if is_form => Response::Answer(json!({ "action": "cancel" })),
-            Ok(Err(_)) => Response::Refused("the client has not answered".to_owned()),
-            Err(response) => response,
-        };
-        (key, response)
-    });
-    let mut asked: FuturesUnordered<_> = asked.collect();
-    let mut responses = Responses::new();
-    while let Some((key, response)) = asked.next().await {
-        let is_end = is_end(&key, &response);
-        responses.insert(key, response);
-        if is_end {
-            break;
-        }
-    }
-    responses
 }
 
 fn failed(why: String) -> Reply {
