@@ -597,10 +597,7 @@ where
     /// # Panics
     ///
     /// Panics outside a Tokio runtime if the registry has a shared store.
-    pub fn watch_tasks(&self)
-    where
-        S: ToolService,
-    {
+    pub fn watch_tasks(&self) {
         self.advertise().get_ref().watch(self.0.tracing());
     }
 

@@ -98,7 +98,7 @@ struct Met {
 
 /// Middleware that injects faults into some tool calls of the wrapped service. Created by
 /// [`Faults`]. `Faulty` is ready when the wrapped service is ready.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Faulty<S> {
     faults: Faults,
     inner: S,
@@ -253,11 +253,5 @@ where
                 Box::pin(async move { answer.await.map_err(Into::into) })
             }
         }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for Faulty<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Faulty").field("faults", &self.faults).field("inner", &self.inner).finish()
     }
 }

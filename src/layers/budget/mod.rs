@@ -113,7 +113,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tower_layer::Layer;
 
@@ -148,7 +148,7 @@ pub mod future {
 /// budgets.
 ///
 /// See the [module docs](crate::budget) for an example, and for the amounts that calls are charged.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BudgetLayer {
     /// The settings. `None` if nothing has been set, so that all defaults apply.
     rules: Option<Arc<Rules>>,
@@ -254,11 +254,5 @@ impl<S> Layer<S> for BudgetLayer {
     fn layer(&self, inner: S) -> Self::Service {
         let rules = self.rules.clone().filter(|rules| rules.charge_anything());
         Budgeted::new(rules.map(|rules| Arc::new(Charged::new(rules))), inner)
-    }
-}
-
-impl fmt::Debug for BudgetLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BudgetLayer").field("rules", &self.rules).finish()
     }
 }

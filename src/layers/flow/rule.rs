@@ -38,6 +38,7 @@ pub(super) struct Call {
 }
 
 /// The settings of a [`FlowLayer`](super::FlowLayer), and the labels that follow from them.
+#[derive(Debug)]
 pub(super) struct Rule {
     pub(super) settings: Settings,
     /// The labels of calls to composites. Used while the annotations of the tools are unknown.
@@ -190,15 +191,6 @@ impl Rule {
         } else {
             tracing::debug!(%tool, "{what}; {outcome}");
         }
-    }
-}
-
-impl fmt::Debug for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rule")
-            .field("settings", &self.settings)
-            .field("flows", &self.flows)
-            .finish()
     }
 }
 

@@ -1,9 +1,6 @@
 //! The service that labels the results of tools, and decides whether egress tools may be called.
 
-use std::{
-    fmt,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use tower::BoxError;
 use tower_layer::Layer;
@@ -21,7 +18,7 @@ use crate::{
 /// tools. Created by [`FlowLayer`].
 ///
 /// The middleware is ready when the wrapped service is ready.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Flow<S>(Informed<FlowRule, S>);
 
 // === impl FlowLayer ===
@@ -77,11 +74,5 @@ where
         } else {
             ResponseFuture::boxed(Box::pin(self.0.call(request)))
         }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for Flow<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Flow").field(&self.0).finish()
     }
 }

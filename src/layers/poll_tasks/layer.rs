@@ -10,7 +10,7 @@ use crate::{
 /// Layer that waits for the tasks of a server, so that its tools always return results.
 ///
 /// See the [module docs](crate::poll_tasks) for a description and an example.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PollTasksLayer {
     pub(super) settings: Settings,
 }
@@ -60,12 +60,6 @@ impl PollTasksLayer {
     {
         self.settings.caller = Some(Arc::new(caller));
         self
-    }
-}
-
-impl fmt::Debug for PollTasksLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PollTasksLayer").field("settings", &self.settings).finish()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// See the [module docs](crate::tasks) for a description and an example. If no composites are set,
 /// or none of them can run as tasks, the layer changes nothing.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TaskLayer {
     pub(super) settings: Settings,
 }
@@ -88,12 +88,6 @@ impl TaskLayer {
         if !self.settings.are_idle() {
             declare_tasks(capabilities);
         }
-    }
-}
-
-impl fmt::Debug for TaskLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskLayer").field("settings", &self.settings).finish()
     }
 }
 
