@@ -117,10 +117,8 @@ pub enum Needs<'r> {
     AllTools,
 }
 
-/// A cached list of the tools of a service. Clones of a `Catalog` share the cached list.
-struct Catalog<D>(Arc<Shared<D>>);
-
-struct Shared<D> {
+/// A cached list of the tools of a service.
+struct Catalog<D> {
     epoch: Epoch,
     state: Mutex<State<D>>,
     holding: Holding,
@@ -170,20 +168,20 @@ pub(crate) struct CatalogSettings {
 /// A lookup of tools for one request: the catalog to use, and the context in which the catalog
 /// lists the tools if necessary.
 pub(crate) struct Lookup<D> {
-    catalog: Catalog<D>,
+    catalog: Arc<Catalog<D>>,
     context: ListingContext,
 }
 
 /// The catalogs of a layer: one catalog that callers share and, if tools vary by caller, one
 /// catalog for each key that `vary_by` returns.
 pub(crate) struct Catalogs<D> {
-    common: Catalog<D>,
+    common: Arc<Catalog<D>>,
     varied: Option<Arc<Varied<D>>>,
 }
 
 struct Varied<D> {
     by: ContextKey,
-    catalogs: Mutex<HashMap<String, (Instant, Catalog<D>)>>,
+    catalogs: Mutex<HashMap<String, (Instant, Arc<Catalog<D>>)>>,
     holding: Holding,
 }
 
@@ -244,13 +242,13 @@ impl<D> Known<D> {
 // === impl Catalog ===
 
 impl<D> Catalog<D> {
-    fn new(epoch: Epoch, holding: Holding) -> Self {
-        Self(Arc::new(Shared {
+    fn new(epoch: Epoch, holding: Holding) -> Arc<Self> {
+        Arc::new(Self {
             epoch,
             state: Mutex::new(State { known: None, failed: None, refresh: JoinSet::new() }),
             holding,
             flight: Arc::default(),
-        }))
+        })
     }
 
     /// Looks up the cached tools at the time `now`, without waiting. The function `suffices`
@@ -261,7 +259,7 @@ impl<D> Catalog<D> {
         now: Instant,
         suffices: impl Fn(&Known<D>) -> bool,
     ) -> AtHand<D> {
-        let state = self.0.state();
+        let state = self.state();
         let failed = state.failed.as_ref().filter(|(at, _)| now - *at < LIST_AGAIN_AFTER);
         let Some(known) = &state.known else {
             return match failed {
@@ -274,7 +272,7 @@ impl<D> Catalog<D> {
         if failed.is_some() {
             return AtHand::Known(known);
         }
-        let outdated = known.epoch != self.0.epoch.now();
+        let outdated = known.epoch != self.epoch.now();
         let age = now - known.since;
         if suffices(&known) {
             match needs {
@@ -301,9 +299,9 @@ impl<D> Catalog<D> {
     where
         F: Future<Output = Result<(Tools, D), ListError>>,
     {
-        let Some(_flight) = in_time(self.0.flight.lock()).await else {
+        let Some(_flight) = in_time(self.flight.lock()).await else {
             // The listing of another request did not end in time.
-            return self.0.state().known.clone().ok_or(ListError::TimedOut);
+            return self.state().known.clone().ok_or(ListError::TimedOut);
         };
         match self.at_hand(needs, Instant::now(), suffices) {
             AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
@@ -312,25 +310,25 @@ impl<D> Catalog<D> {
         }
         // The epoch is read before the listing, so that a change during the listing makes the
         // result outdated.
-        let epoch = self.0.epoch.now();
+        let epoch = self.epoch.now();
         let loaded = load().await;
-        self.0.store(epoch, loaded)
+        self.store(epoch, loaded)
     }
 
     /// Starts to refresh the catalog in the background. The function `load` lists the tools. Does
     /// nothing if the tools are already being listed.
-    fn refresh<F>(&self, load: impl FnOnce() -> F)
+    fn refresh<F>(self: &Arc<Self>, load: impl FnOnce() -> F)
     where
         D: Send + Sync + 'static,
         F: Future<Output = Result<(Tools, D), ListError>> + Send + 'static,
     {
         let (Ok(runtime), Ok(flight)) =
-            (Handle::try_current(), self.0.flight.clone().try_lock_owned())
+            (Handle::try_current(), self.flight.clone().try_lock_owned())
         else {
             return;
         };
-        let epoch = self.0.epoch.now();
-        let shared = Arc::downgrade(&self.0);
+        let epoch = self.epoch.now();
+        let shared = Arc::downgrade(self);
         let load = load();
         let refresh = async move {
             let loaded = load.await;
@@ -343,21 +341,11 @@ impl<D> Catalog<D> {
             }
             drop(flight);
         };
-        let mut state = self.0.state();
+        let mut state = self.state();
         while state.refresh.try_join_next().is_some() {}
         state.refresh.spawn_on(refresh.in_current_span(), &runtime);
     }
-}
 
-impl<D> Clone for Catalog<D> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-// === impl Shared ===
-
-impl<D> Shared<D> {
     fn store(
         &self,
         epoch: u64,
@@ -401,7 +389,7 @@ impl<D> Catalogs<D> {
 
     pub(crate) fn settings(&self) -> CatalogSettings {
         CatalogSettings {
-            epoch: self.common.0.epoch.clone(),
+            epoch: self.common.epoch.clone(),
             vary_by: self.varied.as_ref().map(|varied| varied.by.clone()),
         }
     }
@@ -422,7 +410,7 @@ impl<D> Catalogs<D> {
                 let mut context = context.branch("tools".into(), None);
                 // Canceling the request must not cancel the background refresh that it started.
                 context.cancellation = None;
-                (varied.catalog(key, &self.common.0.epoch), ListingContext(Some(Box::new(context))))
+                (varied.catalog(key, &self.common.epoch), ListingContext(Some(Box::new(context))))
             }
         };
         Lookup { catalog, context }
@@ -503,7 +491,7 @@ impl<D> Lookup<D> {
     /// method when it forwards a current list of tools to a client.
     #[cfg(feature = "cache")]
     pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
-        let mut state = self.catalog.0.state();
+        let mut state = self.catalog.state();
         state.known = state.known.take().filter(|known| !differs(known));
     }
 }
@@ -530,7 +518,7 @@ impl ListingContext {
 // === impl Varied ===
 
 impl<D> Varied<D> {
-    fn catalog(&self, key: String, epoch: &Epoch) -> Catalog<D> {
+    fn catalog(&self, key: String, epoch: &Epoch) -> Arc<Catalog<D>> {
         let now = Instant::now();
         let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
         let catalog = match catalogs.remove(&key) {

@@ -39,14 +39,14 @@ async fn least_recently_used_catalog_is_evicted() {
         context.extensions_mut().insert(caller);
         catalogs.lookup(&context).catalog
     };
-    of(0).0.store(0, Ok((Tools::default(), ()))).unwrap();
+    of(0).store(0, Ok((Tools::default(), ()))).unwrap();
     for caller in 1..MAX_VARIED {
         tokio::time::advance(Duration::from_millis(1)).await;
         of(caller);
     }
-    assert!(of(0).0.state().known.is_some(), "there is room for so many");
+    assert!(of(0).state().known.is_some(), "there is room for so many");
     of(MAX_VARIED);
-    assert!(of(0).0.state().known.is_some(), "it was used a moment ago");
+    assert!(of(0).state().known.is_some(), "it was used a moment ago");
     let varied = catalogs.varied.as_ref().unwrap().catalogs.lock().unwrap();
     assert_eq!(varied.len(), MAX_VARIED);
     assert!(!varied.contains_key("1"));
@@ -64,7 +64,7 @@ async fn catalogs_of_callers_are_bounded_in_bytes() {
         context.extensions_mut().insert(caller);
         let mut tools = Tools::default();
         tools.bytes = MAX_LIST_BYTES;
-        catalogs.lookup(&context).catalog.0.store(0, Ok((tools, ()))).unwrap();
+        catalogs.lookup(&context).catalog.store(0, Ok((tools, ()))).unwrap();
     };
     let varied = catalogs.varied.as_ref().unwrap();
     let kept = || {
@@ -137,12 +137,12 @@ fn expired_list_is_not_reused_without_a_runtime() {
         let _held = Holding::default().hold(0);
         Known { tools: Tools::default(), derived: (), epoch: 0, since, _held }
     };
-    catalog.0.state().known = Some(Arc::new(known(Duration::ZERO)));
+    catalog.state().known = Some(Arc::new(known(Duration::ZERO)));
     assert!(matches!(
         catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true),
         AtHand::Known(_)
     ));
-    catalog.0.state().known = Some(Arc::new(known(MAX_AGE)));
+    catalog.state().known = Some(Arc::new(known(MAX_AGE)));
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true), AtHand::Unknown));
 }
 
