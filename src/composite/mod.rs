@@ -325,6 +325,7 @@
 #![doc = include_str!("../guide/links.md")]
 #![doc = include_str!("../guide/workflows.md")]
 
+mod annotations;
 mod answer;
 mod approval;
 mod cancelled_runs;
@@ -346,6 +347,7 @@ mod layer;
 mod limit_end;
 mod listing;
 mod output;
+mod output_schemas;
 mod plan;
 mod preview;
 mod repeat;

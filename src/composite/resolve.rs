@@ -7,11 +7,13 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use super::{
+    annotations::{derive_annotations, merge_annotations},
     answer::OutputSchema,
     compile::{Compiled, Program, ResultForm, Route},
     effect::Effect,
     error::DisplayPath,
     input::{Checked, Input},
+    output_schemas,
     schema::{self, Need, Source},
 };
 use crate::{
@@ -227,8 +229,8 @@ fn annotations(
 ) -> ToolAnnotations {
     let annotations: Vec<_> =
         found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
-    let derived = schema::derive_annotations(&annotations);
-    let (annotations, claims) = schema::merge_annotations(&compiled.annotations, &derived);
+    let derived = derive_annotations(&annotations);
+    let (annotations, claims) = merge_annotations(&compiled.annotations, &derived);
     if !claims.is_empty() {
         let claims = claims.join(", ");
         warnings.warn(format_args!(
@@ -342,13 +344,13 @@ fn tool(
         (Some(given), _) => Some(given.schema().clone()),
         (None, ResultForm::Branches { report: true, .. }) => {
             let ids = compiled.plan.steps().iter().map(|step| &*step.id);
-            Some(Arc::new(schema::report_schema(ids)))
+            Some(Arc::new(output_schemas::report_schema(ids)))
         }
         (None, ResultForm::Branches { report: false, .. }) => None,
         (None, ResultForm::Steps { .. }) => of_tools.or_else(|| {
             let action = &certain_last(compiled)?.action;
-            let of_loop = action.as_loop().map(schema::loop_schema);
-            let answer = |ask: &Elicitation| schema::answer_schema(ask.schema.schema());
+            let of_loop = action.as_loop().map(output_schemas::loop_schema);
+            let answer = |ask: &Elicitation| output_schemas::answer_schema(ask.schema.schema());
             of_loop.or_else(|| action.as_elicitation().map(answer)).map(Arc::new)
         }),
         (None, ResultForm::Winner) => of_tools,

@@ -1,17 +1,16 @@
-//! Derives the input schema, the output schema and the annotations of a composite from those of the
-//! tools that it calls.
+//! Derives the input schema of a composite from those of the tools that it calls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
 };
 
-use rmcp::model::{JsonObject, ToolAnnotations};
+use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
 use super::input::with_object_type;
 use crate::{
-    engine::plan::{Arguments, LoopPlan},
+    engine::plan::Arguments,
     expr::{PathSegment, Use},
     schema::{keywords, refs::resolve},
     suggest::nearest,
@@ -199,170 +198,7 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
         && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
 }
 
-/// Derives the annotations of a composite from the annotations of its targets. If at least one
-/// target may be destructive, for example, the composite is annotated as destructive. As a result,
-/// the composite never seems safer than its targets.
-///
-/// A target without annotations (`None`) is assumed to have all effects.
-pub(super) fn derive_annotations(targets: &[Option<&ToolAnnotations>]) -> ToolAnnotations {
-    let read_only = |target: &Option<&ToolAnnotations>| {
-        target.and_then(|annotations| annotations.read_only_hint).unwrap_or(false)
-    };
-    let destructive = |target: &Option<&ToolAnnotations>| {
-        // The destructive hint applies only to tools that are not read-only.
-        !read_only(target) && target.is_none_or(ToolAnnotations::is_destructive)
-    };
-    let open_world = |target: &Option<&ToolAnnotations>| {
-        target.and_then(|annotations| annotations.open_world_hint).unwrap_or(true)
-    };
-    ToolAnnotations::new()
-        .read_only(targets.iter().all(read_only))
-        .destructive(targets.iter().any(destructive))
-        .open_world(targets.iter().any(open_world))
-}
-
-/// Combines the derived annotations of a composite with those that its definition sets. The
-/// definition takes precedence, except for annotations that claim more safety than the derived
-/// ones. Also returns the names of these ignored annotations.
-pub(super) fn merge_annotations(
-    given: &ToolAnnotations,
-    derived: &ToolAnnotations,
-) -> (ToolAnnotations, Vec<&'static str>) {
-    let mut unsafe_claims = Vec::new();
-    let mut merge = |name, given: Option<bool>, derived: Option<bool>, safe: bool| match given {
-        Some(given) if given == safe && derived != Some(safe) => {
-            unsafe_claims.push(name);
-            derived
-        }
-        Some(given) => Some(given),
-        None => derived,
-    };
-    let mut merged = given.clone();
-    merged.read_only_hint =
-        merge("readOnlyHint", given.read_only_hint, derived.read_only_hint, true);
-    merged.destructive_hint =
-        merge("destructiveHint", given.destructive_hint, derived.destructive_hint, false);
-    merged.open_world_hint =
-        merge("openWorldHint", given.open_world_hint, derived.open_world_hint, false);
-    (merged, unsafe_claims)
-}
-
-/// Returns the output schema of a fan-out, which describes the report of its branches. `ids` are
-/// the ids of the branches.
-pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> JsonObject {
-    let branch = json!({
-        "type": "object",
-        "properties": {
-            "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
-            "output": { "description": "The result of the tool: its structured content, or its text." },
-            "error": error_schema(),
-        },
-        "required": ["status"],
-    });
-    let branches: Map<_, _> =
-        ids.clone().map(|id| (id.to_owned(), json!({ "$ref": "#/$defs/branch" }))).collect();
-    into_object(json!({
-        "type": "object",
-        "properties": {
-            "branches": {
-                "type": "object",
-                "properties": branches,
-                "required": ids.collect::<Vec<_>>(),
-                "additionalProperties": false,
-            },
-        },
-        "required": ["branches"],
-        "$defs": { "branch": branch },
-    }))
-}
-
-/// Returns the schema of the output of a step that is a loop.
-pub(super) fn loop_schema(each: &LoopPlan) -> JsonObject {
-    let mut iteration = json!({
-        "type": "object",
-        "properties": {
-            "index": { "type": "integer" },
-            "status": { "enum": ["completed", "failed", "timed_out", "skipped", "cancelled"] },
-            "output": {},
-            "error": error_schema(),
-        },
-        "required": ["index", "status"],
-    });
-    if each.as_repeat().is_some() {
-        return repeat_schema(&iteration);
-    }
-    iteration["properties"]["item"] = json!({});
-    iteration["required"] = json!(["index", "item", "status"]);
-    let count = json!({ "type": "integer" });
-    let mut schema = json!({
-        "type": "object",
-        "properties": {
-            "iterations": { "type": "array", "items": iteration },
-            "count": count,
-            "completed": count,
-            "failed": count,
-            "skipped": count,
-            "cancelled": count,
-        },
-        "required": ["iterations", "count", "completed", "failed"],
-    });
-    if each.ends_at_success() {
-        schema["properties"]["first_success"] = iteration;
-        schema["required"] = json!(["iterations", "count", "completed", "failed", "first_success"]);
-    }
-    into_object(schema)
-}
-
-/// Returns the schema of the output of a loop that repeats a call until a condition holds.
-/// `iteration` is the schema of one element of `iterations`.
-fn repeat_schema(iteration: &Value) -> JsonObject {
-    into_object(json!({
-        "type": "object",
-        "properties": {
-            "last": {},
-            "iterations": { "type": "array", "items": iteration },
-            "count": { "type": "integer" },
-        },
-        "required": ["last", "iterations", "count"],
-    }))
-}
-
-/// Returns the schema of an elicitation step's output. `form` is the schema of the step's form.
-pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
-    let mut content = form.clone();
-    // `$schema` is valid only at the root of a document.
-    content.remove("$schema");
-    into_object(json!({
-        "type": "object",
-        "properties": {
-            "action": { "enum": ["accept", "decline", "cancel", "timeout"] },
-            "content": content,
-        },
-        "required": ["action"],
-    }))
-}
-
-/// Returns the schema of the error of a failed step, as it appears in reports and in the outputs of
-/// loops.
-fn error_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "kind": {
-                "enum": [
-                    "tool", "protocol", "service", "panic", "timeout", "limit", "definition",
-                    "declined", "dismissed", "lost",
-                ],
-            },
-            "message": { "type": "string" },
-            "code": { "type": "integer" },
-            "data": {},
-        },
-        "required": ["kind", "message"],
-    })
-}
-
-fn into_object(schema: Value) -> JsonObject {
+pub(super) fn into_object(schema: Value) -> JsonObject {
     match schema {
         Value::Object(schema) => schema,
         _ => Map::new(),

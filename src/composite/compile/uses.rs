@@ -6,7 +6,7 @@ use rmcp::model::JsonObject;
 
 use super::mistakes::{DefinitionPath, in_steps};
 use crate::{
-    composite::{error::DefinitionErrorKind as Kind, schema},
+    composite::{error::DefinitionErrorKind as Kind, output_schemas, schema},
     engine::{
         output::Output,
         plan::{Elicitation, Step},
@@ -147,7 +147,7 @@ impl Known<'_> {
 /// property. Returns `None` if the reference is valid.
 fn unanswerable(used: &Use<'_>, step: &Step, ask: &Elicitation) -> Option<Kind> {
     let form = ask.schema.schema();
-    let (name, near) = schema::undeclared(&schema::answer_schema(form), used.path)?;
+    let (name, near) = schema::undeclared(&output_schemas::answer_schema(form), used.path)?;
     // Properties of the form are in the `content` of the answer.
     let is_in_form = used.path.len() == 1 && schema::declares(form, &name);
     let near = if is_in_form { Some(format!("content.{name}")) } else { near };
