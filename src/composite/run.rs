@@ -27,7 +27,7 @@ use super::{
     checkpoints,
     compile::{Compiled, Program, Route},
     input::Checked,
-    resolve::Resolved,
+    resolve::{Available, Resolved},
     target_call::{TargetCall, check_depth, protocol},
 };
 use crate::{
@@ -381,8 +381,13 @@ impl<S: Clone> Clone for Runner<S> {
 impl<S: Service<Request>> Targets<S> {
     /// Returns the output schema that the composite advertises.
     fn output_schema(&self) -> OutputSchema {
-        let available = self.runner.known.derived().available(self.composite);
-        available.map(|available| available.output.clone()).unwrap_or_default()
+        self.available().map(|available| available.output.clone()).unwrap_or_default()
+    }
+
+    /// Returns the tools that the composite calls. They always exist, because otherwise the run
+    /// would not have started.
+    fn available(&self) -> Option<&Available> {
+        self.runner.known.derived().available(self.composite)
     }
 
     /// Returns whether the call site with the index `site` calls a tool of the inner service or
@@ -398,10 +403,8 @@ where
 {
     #[inline]
     fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
-        let available = self.runner.known.derived().available(self.composite);
-        let Some(target) = available.map(|available| &available.targets[site]) else {
-            return Ok(arguments);
-        };
+        let Some(available) = self.available() else { return Ok(arguments) };
+        let target = &available.targets[site];
         target.prepare(arguments, self.given.as_deref())
     }
 
@@ -410,13 +413,11 @@ where
     }
 
     fn is_read_only(&self, site: usize) -> bool {
-        let available = self.runner.known.derived().available(self.composite);
-        available.is_some_and(|available| available.targets[site].is_read_only())
+        self.available().is_some_and(|available| available.targets[site].is_read_only())
     }
 
     fn is_repeatable(&self, site: usize) -> bool {
-        let available = self.runner.known.derived().available(self.composite);
-        available.is_some_and(|available| available.targets[site].is_repeatable())
+        self.available().is_some_and(|available| available.targets[site].is_repeatable())
     }
 
     fn abilities(&self, _: &Context) -> Abilities {
