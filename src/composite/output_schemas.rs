@@ -1,9 +1,8 @@
 //! The schemas of the outputs of fan-outs and steps.
 
-use rmcp::model::JsonObject;
+use rmcp::{model::JsonObject, object};
 use serde_json::{Map, Value, json};
 
-use super::schema::into_object;
 use crate::engine::plan::LoopPlan;
 
 /// Returns the output schema of a fan-out, which describes the report of its branches. `ids` are
@@ -20,7 +19,7 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
     });
     let branches: Map<_, _> =
         ids.clone().map(|id| (id.to_owned(), json!({ "$ref": "#/$defs/branch" }))).collect();
-    into_object(json!({
+    object!({
         "type": "object",
         "properties": {
             "branches": {
@@ -32,7 +31,7 @@ pub(super) fn report_schema<'a>(ids: impl Iterator<Item = &'a str> + Clone) -> J
         },
         "required": ["branches"],
         "$defs": { "branch": branch },
-    }))
+    })
 }
 
 /// Returns the schema of the output of a step that is a loop.
@@ -53,7 +52,7 @@ pub(super) fn loop_schema(each: &LoopPlan) -> JsonObject {
     iteration["properties"]["item"] = json!({});
     iteration["required"] = json!(["index", "item", "status"]);
     let count = json!({ "type": "integer" });
-    let mut schema = json!({
+    let mut schema = object!({
         "type": "object",
         "properties": {
             "iterations": { "type": "array", "items": iteration },
@@ -69,13 +68,13 @@ pub(super) fn loop_schema(each: &LoopPlan) -> JsonObject {
         schema["properties"]["first_success"] = iteration;
         schema["required"] = json!(["iterations", "count", "completed", "failed", "first_success"]);
     }
-    into_object(schema)
+    schema
 }
 
 /// Returns the schema of the output of a loop that repeats a call until a condition holds.
 /// `iteration` is the schema of one element of `iterations`.
 fn repeat_schema(iteration: &Value) -> JsonObject {
-    into_object(json!({
+    object!({
         "type": "object",
         "properties": {
             "last": {},
@@ -83,7 +82,7 @@ fn repeat_schema(iteration: &Value) -> JsonObject {
             "count": { "type": "integer" },
         },
         "required": ["last", "iterations", "count"],
-    }))
+    })
 }
 
 /// Returns the schema of an elicitation step's output. `form` is the schema of the step's form.
@@ -91,14 +90,14 @@ pub(super) fn answer_schema(form: &JsonObject) -> JsonObject {
     let mut content = form.clone();
     // `$schema` is valid only at the root of a document.
     content.remove("$schema");
-    into_object(json!({
+    object!({
         "type": "object",
         "properties": {
             "action": { "enum": ["accept", "decline", "cancel", "timeout"] },
             "content": content,
         },
         "required": ["action"],
-    }))
+    })
 }
 
 /// Returns the schema of the error of a failed step, as it appears in reports and in the outputs of

@@ -5,7 +5,7 @@ use std::{
     convert::Infallible,
 };
 
-use rmcp::model::JsonObject;
+use rmcp::model::{JsonObject, object};
 use serde_json::{Map, Value, json};
 
 use super::input::with_object_type;
@@ -148,7 +148,7 @@ fn passes_input(arguments: &Arguments, schema: &JsonObject) -> bool {
 /// Returns the input schema of a composite whose arguments are all passed to a tool with the given
 /// input schema: the same schema without the keyword [`HEADER_KEYWORD`].
 pub(super) fn adopt_whole(schema: &JsonObject) -> JsonObject {
-    with_object_type(into_object(rehome(&Value::Object(schema.clone()), None)))
+    with_object_type(object(rehome(&Value::Object(schema.clone()), None)))
 }
 
 /// Returns `true` if `schema` lists the property in its `properties`.
@@ -196,13 +196,6 @@ pub(super) fn is_closed(schema: &JsonObject) -> bool {
     let refuses = |key| root.get(key) == Some(&Value::Bool(false));
     (refuses("additionalProperties") || refuses("unevaluatedProperties"))
         && !OPENING_KEYWORDS.iter().any(|keyword| root.contains_key(*keyword))
-}
-
-pub(super) fn into_object(schema: Value) -> JsonObject {
-    match schema {
-        Value::Object(schema) => schema,
-        _ => Map::new(),
-    }
 }
 
 /// Merges the properties of several input schemas into one schema.

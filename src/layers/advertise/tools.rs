@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use rmcp::model::{CallToolResult, JsonObject, ListToolsResult, Tool, ToolAnnotations};
+use rmcp::{
+    model::{CallToolResult, JsonObject, ListToolsResult, Tool, ToolAnnotations},
+    object,
+};
 use serde_json::{Map, Value, json};
 
 use super::index::Index;
@@ -54,7 +57,7 @@ pub(super) fn list() -> ListToolsResult {
 }
 
 fn search_tool() -> Tool {
-    let input = json!({
+    let input = object!({
         "type": "object",
         "properties": {
             "query": {
@@ -73,7 +76,7 @@ fn search_tool() -> Tool {
         "required": ["query"],
         "additionalProperties": false,
     });
-    let output = json!({
+    let output = object!({
         "type": "object",
         "properties": {
             "tools": {
@@ -102,9 +105,9 @@ fn search_tool() -> Tool {
     let description = "Searches the tools of this server by their names, titles and descriptions. \
                        Answers what the best ones do and which arguments they take. \
                        Call them with `call_tool`.";
-    Tool::new(SEARCH, description, object(input))
+    Tool::new(SEARCH, description, input)
         .with_title("Search tools")
-        .with_raw_output_schema(Arc::new(object(output)))
+        .with_raw_output_schema(Arc::new(output))
         .with_annotations(
             ToolAnnotations::new()
                 .read_only(true)
@@ -115,7 +118,7 @@ fn search_tool() -> Tool {
 }
 
 fn call_tool() -> Tool {
-    let input = json!({
+    let input = object!({
         "type": "object",
         "properties": {
             "name": {
@@ -133,20 +136,13 @@ fn call_tool() -> Tool {
     let description = "Calls a tool of this server by its name and answers what it answers. \
                        Look for tools with `search_tools` first.";
     // Because the effects depend on the called tool, the annotations assume the worst case.
-    Tool::new(CALL, description, object(input)).with_title("Call a tool").with_annotations(
+    Tool::new(CALL, description, input).with_title("Call a tool").with_annotations(
         ToolAnnotations::new()
             .read_only(false)
             .destructive(true)
             .idempotent(false)
             .open_world(true),
     )
-}
-
-fn object(value: Value) -> JsonObject {
-    match value {
-        Value::Object(object) => object,
-        _ => JsonObject::new(),
-    }
 }
 
 // === impl Search ===
