@@ -393,10 +393,7 @@ impl CostTable {
             reader.report(&at("actual"), message);
         }
         let cost = Cost::new(tools, self.cost?);
-        Some(match self.actual {
-            Some(pointer) => cost.actual_at(&pointer),
-            None => cost,
-        })
+        Some(cost.set_some(self.actual.as_deref(), Cost::actual_at))
     }
 }
 

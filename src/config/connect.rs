@@ -20,7 +20,7 @@ use http::{HeaderName, HeaderValue};
 use super::StdioConfig;
 #[cfg(feature = "http")]
 use super::{BackendAuth, HttpConfig, OAuthClientConfig};
-use super::{BackendConfig, Config, Reloaded, Transport, state::StateConfig};
+use super::{BackendConfig, Config, Reloaded, Transport, set_some::SetSome, state::StateConfig};
 #[cfg(feature = "http")]
 use crate::adapter::remote::oauth::{OAuth, OAuthClient, TokenExchange};
 #[cfg(feature = "stdio")]
@@ -127,10 +127,7 @@ impl Config {
 /// to the caller.
 fn poll_tasks(config: &Config, state: &StateConfig, backend: &str) -> PollTasksLayer {
     let layer = PollTasksLayer::new(backend).state(state.store());
-    match config.layers.stores.caller.key() {
-        Some(caller) => layer.caller(caller),
-        None => layer,
-    }
+    layer.set_some(config.layers.stores.caller.key(), PollTasksLayer::caller)
 }
 
 /// Creates a function that returns the capabilities and instructions of a backend. The function
@@ -390,10 +387,7 @@ fn process(config: &StdioConfig) -> ChildProcess {
     for (name, value) in config.env() {
         process = process.env(name, value);
     }
-    match config.cwd() {
-        Some(directory) => process.current_dir(directory),
-        None => process,
-    }
+    process.set_some(config.cwd(), ChildProcess::current_dir)
 }
 
 /// Converts the configured headers of a backend to HTTP headers. If a header has an invalid name or
@@ -429,13 +423,9 @@ fn oauth_client(config: &OAuthClientConfig) -> OAuthClient {
     if config.secret_in_body() {
         client = client.secret_in_body();
     }
-    if let Some(audience) = config.audience() {
-        client = client.audience(audience);
-    }
-    match config.resource() {
-        Some(resource) => client.resource(resource),
-        None => client,
-    }
+    client
+        .set_some(config.audience(), OAuthClient::audience)
+        .set_some(config.resource(), OAuthClient::resource)
 }
 
 // === impl ConnectError ===

@@ -156,10 +156,7 @@ impl RedisConfig {
     #[cfg(feature = "redis")]
     fn server_of(&self, view: Option<&str>) -> Option<RedisServer> {
         let server = self.server.clone()?;
-        Some(match view {
-            Some(view) => server.within(view),
-            None => server,
-        })
+        Some(server.set_some(view, RedisServer::within))
     }
 
     /// Creates a store for cached results. `view` is the URL path of the view to which the store

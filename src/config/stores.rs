@@ -1,13 +1,16 @@
 //! The stores that a configuration file defines, and the method that identifies callers.
 
 use super::{
-    budget::BudgetConfig, caller::CallerConfig, state::StateConfig, truncate::TruncateConfig,
+    budget::BudgetConfig, caller::CallerConfig, set_some::SetSome, state::StateConfig,
+    truncate::TruncateConfig,
 };
 use crate::{
+    budget::BudgetLayer,
     composite::{CancelledRuns, CompositeLayer},
     flow::FlowLayer,
     stack::StackLayer,
     tasks::{TaskLayer, TaskRegistry},
+    truncate::TruncateLayer,
 };
 
 /// The stores of a configuration, and the method that identifies callers. If a reload does not
@@ -44,22 +47,17 @@ impl Stores {
     /// identifies callers.
     pub(super) fn composite(&self, layer: CompositeLayer) -> CompositeLayer {
         let layer = layer.state(self.state.store()).cancelled_runs(self.cancelled_runs.clone());
-        match self.caller.key() {
-            Some(caller) => layer.caller(caller),
-            None => layer,
-        }
+        layer.set_some(self.caller.key(), CompositeLayer::caller)
     }
 
     /// Adds the composite, budget, truncate, task and flow layers to a stack. They use the
     /// configured stores, and the configured method to identify callers.
     pub(super) fn apply(&self, stack: StackLayer, composite: CompositeLayer) -> StackLayer {
-        let (mut budget, mut truncate) = (self.budget.layer(), self.truncate.layer());
-        let mut tasks = TaskLayer::new().registry(self.tasks.clone());
-        if let Some(caller) = self.caller.key() {
-            budget = budget.caller(caller.clone());
-            truncate = truncate.caller(caller.clone());
-            tasks = tasks.caller(caller);
-        }
+        let caller = self.caller.key();
+        let budget = self.budget.layer().set_some(caller.clone(), BudgetLayer::caller);
+        let truncate = self.truncate.layer().set_some(caller.clone(), TruncateLayer::caller);
+        let tasks = TaskLayer::new().registry(self.tasks.clone());
+        let tasks = tasks.set_some(caller, TaskLayer::caller);
         let flow = self.flow.clone().session(self.caller.session_key());
         let stack = stack.composite(self.composite(composite)).tasks(tasks).flow(flow);
         stack.budget(budget).truncate(truncate)
