@@ -171,8 +171,7 @@ impl<'p> Observation<'p> {
     /// answers when the run was suspended.
     pub(super) fn resume_branch(&mut self, id: BranchId, started_ms: u64, attempts: u32) {
         self.resume();
-        let (step, element) = self.element(id);
-        self.push(self.place(step, element), started_ms, attempts);
+        self.push(self.place_of(id), started_ms, attempts);
     }
 
     /// Adds a loop of a resuming run, which had started before the run was suspended.
@@ -208,7 +207,7 @@ impl<'p> Observation<'p> {
     /// Reports that a loop or a step that asks a question has started. For a step that calls a
     /// tool, [`attempt`](Self::attempt) reports the start instead.
     pub(super) fn begin_step(&mut self, step: usize) {
-        self.open(step, None);
+        self.open(self.place(step, None));
     }
 
     /// Reports an attempt to call the tool of a branch, and the start of the branch before its
@@ -221,9 +220,8 @@ impl<'p> Observation<'p> {
         after: Option<&'static str>,
         arguments: &JsonObject,
     ) -> BranchPlace {
-        let (step, element) = self.element(id);
-        let place = self.open(step, element);
-        if let Some(open) = self.observed.open.iter_mut().find(|open| open.place == place) {
+        let place = self.open(self.place_of(id));
+        if let Some(open) = self.observed.open_mut(&place) {
             open.attempts = attempt;
         }
         let branch = place.branch();
@@ -241,9 +239,9 @@ impl<'p> Observation<'p> {
         arguments: Option<&JsonObject>,
     ) -> Span {
         let span = spans::call(tool, place.branch(), attempt, arguments);
-        if let Some(open) = self.observed.open.iter_mut().find(|open| open.place == *place) {
+        let (metrics, view) = (self.observed.metrics, self.observed.view.clone());
+        if let Some(open) = self.observed.open_mut(place) {
             let (tool, begun, span) = (tool.clone(), Instant::now(), span.clone());
-            let (metrics, view) = (self.observed.metrics, self.observed.view.clone());
             open.call = Some(OpenCall { tool, begun, span, metrics, view, has_ended: false });
         }
         span
@@ -255,7 +253,7 @@ impl<'p> Observation<'p> {
         if cfg!(not(feature = "cache")) {
             return None;
         }
-        let open = self.observed.open.iter_mut().find(|open| open.place == *place)?;
+        let open = self.observed.open_mut(place)?;
         Some(open.cached.insert(Arc::default()).clone())
     }
 
@@ -276,9 +274,7 @@ impl<'p> Observation<'p> {
         if let Some(call) = self.take_call(id) {
             call.end(&End::SUSPENDED);
         }
-        let (step, element) = self.element(id);
-        let place = self.place(step, element);
-        self.notify(What::BranchWaiting { branch: place.branch() });
+        self.notify(What::BranchWaiting { branch: self.place_of(id).branch() });
     }
 
     /// Reports that a step has ended or was skipped. `limit` is the name of the limit that ended
@@ -290,13 +286,13 @@ impl<'p> Observation<'p> {
         for open in self.observed.open.extract_if(.., is_element).collect::<Vec<_>>() {
             self.observed.cancelled(&open);
         }
-        self.end(step, None, outcome, limit);
+        self.end(&self.place(step, None), outcome, limit);
     }
 
     /// Reports that a loop element has ended. `limit` is the name of the limit that ended the run,
     /// such as `max_calls`, or `None`.
     pub(super) fn end_element(&mut self, id: BranchId, outcome: &Outcome, limit: LimitName) {
-        self.end(id.step, Some(id.element), outcome, limit);
+        self.end(&self.place(id.step, Some(id.element)), outcome, limit);
     }
 
     /// Reports that a loop element was skipped. `limit` is the name of the limit that ended the
@@ -356,10 +352,9 @@ impl<'p> Observation<'p> {
         }
     }
 
-    fn end(&mut self, step: usize, element: Option<usize>, outcome: &Outcome, limit: LimitName) {
-        let place = self.place(step, element);
+    fn end(&mut self, place: &BranchPlace, outcome: &Outcome, limit: LimitName) {
         let branch = place.branch();
-        let is_open = self.observed.open.iter().any(|open| open.place == place);
+        let is_open = self.observed.open_mut(place).is_some();
         if !is_open && outcome.status == Status::Skipped {
             let reason = self.reason(limit);
             return self.notify(What::BranchSkipped { branch, reason });
@@ -368,7 +363,7 @@ impl<'p> Observation<'p> {
         if !is_open {
             self.notify(What::BranchStarted { branch });
         }
-        let is_it = |open: &mut Open| open.place == place;
+        let is_it = |open: &mut Open| open.place == *place;
         let mut cached = false;
         for open in self.observed.open.extract_if(.., is_it) {
             cached |= open.cached.is_some_and(|cached| cached.load(Ordering::Relaxed));
@@ -389,9 +384,8 @@ impl<'p> Observation<'p> {
     }
 
     /// Reports that a step or loop element has started, unless this was already reported.
-    fn open(&mut self, step: usize, element: Option<usize>) -> BranchPlace {
-        let place = self.place(step, element);
-        if !self.observed.open.iter().any(|open| open.place == place) {
+    fn open(&mut self, place: BranchPlace) -> BranchPlace {
+        if self.observed.open_mut(&place).is_none() {
             let started = self.observed.took();
             let (call, cached) = (None, None);
             let open = Open { place: place.clone(), started, attempts: 0, call, cached };
@@ -413,14 +407,13 @@ impl<'p> Observation<'p> {
         }
     }
 
-    fn element(&self, BranchId { step, element }: BranchId) -> (usize, Option<usize>) {
-        (step, self.plan.steps()[step].is_loop().then_some(element))
+    fn take_call(&mut self, id: BranchId) -> Option<OpenCall> {
+        let place = self.place_of(id);
+        self.observed.open_mut(&place)?.call.take()
     }
 
-    fn take_call(&mut self, id: BranchId) -> Option<OpenCall> {
-        let (step, element) = self.element(id);
-        let place = self.place(step, element);
-        self.observed.open.iter_mut().find(|open| open.place == place)?.call.take()
+    fn place_of(&self, BranchId { step, element }: BranchId) -> BranchPlace {
+        self.place(step, self.plan.steps()[step].is_loop().then_some(element))
     }
 
     fn place(&self, step: usize, element: Option<usize>) -> BranchPlace {
@@ -443,6 +436,11 @@ impl Drop for Observation<'_> {
 // === impl ObservedRun ===
 
 impl ObservedRun {
+    /// Returns the running branch at a place. Returns `None` if it has not started or has ended.
+    fn open_mut(&mut self, place: &BranchPlace) -> Option<&mut Open> {
+        self.open.iter_mut().find(|open| open.place == *place)
+    }
+
     /// Reports all running branches as cancelled, and the run as dropped.
     fn end_all(&mut self) {
         // In reverse order of their start, so that loop elements end before their loops.
