@@ -5,11 +5,11 @@ use std::{fmt, sync::Arc};
 use serde_json::Value;
 
 use self::{
+    budget::Failure,
     names::{Path, Scope, Start},
     parser::Mistake,
     syntax::{Node, Written},
     tokens::{Fault, Piece},
-    value::Failure,
 };
 use super::{
     EvaluationError, ExpressionError, PathSegment,
@@ -19,6 +19,7 @@ use super::{
 use crate::text_position::{line_number, line_start};
 
 mod arguments;
+mod budget;
 mod evaluate;
 mod filters;
 mod names;
@@ -36,7 +37,7 @@ mod text_builder;
 mod tokens;
 mod value;
 
-pub(crate) use self::value::MAX_RENDERED_BYTES;
+pub(crate) use self::budget::MAX_RENDERED_BYTES;
 
 /// The maximum length of a template, in bytes.
 const MAX_TEMPLATE_BYTES: usize = 64 << 10;

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, mem};
 
-use super::value::{Budget, Evaluated, Failure, Text, Value};
+use super::{
+    budget::{Budget, Evaluated, Failure},
+    value::{Text, Value},
+};
 
 /// The evaluated arguments of a filter, test or function. Reading an argument removes it, so that
 /// arguments that are left at the end are unknown.

@@ -6,11 +6,12 @@ use serde_json::Value as Json;
 
 use super::{
     arguments::Arguments,
+    budget::{Budget, Evaluated, Failure},
     names::{LoopField, Path, Start},
     operators,
     syntax::{Argument, Expr, Node, Written},
     text_builder::TextBuilder,
-    value::{Budget, Evaluated, Failure, Text, Value},
+    value::{Text, Value},
 };
 use crate::expr::{PathSegment, data::Data, reference::follow, wrapped_array::misses_result};
 

@@ -9,11 +9,12 @@ mod texts;
 
 use super::{
     arguments::{Arguments, Call},
+    budget::{Budget, Evaluated, Failure, MAX_ELEMENTS, too_many_elements},
     operators::add,
     order,
     predicates::Test,
     text_builder::TextBuilder,
-    value::{Budget, Evaluated, Failure, MAX_ELEMENTS, Text, Value, too_many_elements},
+    value::{Text, Value},
 };
 use crate::expr::json;
 

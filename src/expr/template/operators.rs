@@ -3,10 +3,11 @@
 use std::cmp::Ordering;
 
 use super::{
+    budget::{Budget, Evaluated, Failure},
     numeric::Numeric,
     order::ordering,
     text_builder::TextBuilder,
-    value::{Budget, Evaluated, Failure, Value},
+    value::Value,
 };
 
 /// Applies a binary operator, such as `+`, to two values. The operator `~` concatenates them as

@@ -11,8 +11,9 @@ use std::{cmp::Ordering, collections::BTreeSet, rc::Rc};
 
 use super::{
     arguments::{Arguments, Call},
+    budget::{Budget, Evaluated, Failure},
     numeric::Numeric,
-    value::{Budget, Evaluated, Failure, Group, Value, cannot_compare},
+    value::{Group, Value, cannot_compare},
 };
 
 /// The key by which an element of a list is sorted. Keys of different types are sorted in the order

@@ -3,9 +3,10 @@
 
 use super::{
     arguments::Arguments,
+    budget::{Budget, Evaluated, Failure},
     numeric::Numeric,
     operators::{compare, contains},
-    value::{Budget, Evaluated, Failure, Value},
+    value::Value,
 };
 
 /// A test, such as `defined` in `value is defined`.

@@ -1209,7 +1209,7 @@ proptest! {
             prop_assert!(template.is_ok(), "{template:?}: {text}");
             let template = template.unwrap();
             let measured = allocation_counter::measure(|| drop(template.evaluate(&data)));
-            prop_assert!(measured.bytes_max < 3 * value::MAX_MADE_BYTES as u64, "{measured:?}: {text}");
+            prop_assert!(measured.bytes_max < 3 * budget::MAX_MADE_BYTES as u64, "{measured:?}: {text}");
         }
     }
 }
@@ -1248,6 +1248,6 @@ fn memory_of_hostile_templates_is_bounded() {
         let told: String = expression.chars().take(40).collect();
         let template = Template::parse(&format!("{{{{ {expression} }}}}"), &NAMES).unwrap();
         let measured = allocation_counter::measure(|| drop(template.evaluate(&data)));
-        assert!(measured.bytes_max < 3 * value::MAX_MADE_BYTES as u64, "{measured:?}: {told}");
+        assert!(measured.bytes_max < 3 * budget::MAX_MADE_BYTES as u64, "{measured:?}: {told}");
     }
 }

@@ -4,7 +4,10 @@ use std::io;
 
 use serde_json::Value as Json;
 
-use super::value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value, nothing};
+use super::{
+    budget::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, nothing},
+    value::Value,
+};
 
 /// Builds the string that a template produces. It has at most [`MAX_RENDERED_BYTES`] bytes.
 #[derive(Debug, Default)]

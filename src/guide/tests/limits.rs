@@ -22,7 +22,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "expr/template/order.rs COMPARISONS",
             "expr/template/filters/search.rs BYTES_PER_STEP",
             "expr/template/filters/search.rs STEPS_PER_STATE",
-            "expr/template/value.rs BYTES_PER_STEP",
+            "expr/template/budget.rs BYTES_PER_STEP",
             "expr/template/evaluate.rs STEPS",
             "expr/template/value.rs MAP_BYTES",
             "engine/parsed_text.rs ELEMENT_BYTES",

@@ -4,8 +4,9 @@ use jiff::{SignedDuration, Span, Timestamp, Unit, Zoned, fmt::strtime, tz::TimeZ
 
 use crate::expr::template::{
     arguments::Call,
+    budget::{Evaluated, Failure},
     numeric::Numeric,
-    value::{Evaluated, Failure, Value},
+    value::Value,
 };
 
 /// The maximum length of a date format, in bytes. Short formats such as `%99Y` can produce long

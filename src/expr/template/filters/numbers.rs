@@ -2,8 +2,9 @@
 
 use crate::expr::template::{
     arguments::Call,
+    budget::{Evaluated, Failure},
     numeric::Numeric,
-    value::{Evaluated, Failure, Value},
+    value::Value,
 };
 
 pub(super) fn abs<'v>(Call { value, arguments, .. }: Call<'_, 'v>) -> Evaluated<Value<'v>> {

@@ -6,8 +6,9 @@ use regex::Captures;
 
 use crate::expr::template::{
     arguments::{Arguments, Call},
+    budget::{Budget, Evaluated, Failure},
     pattern::Pattern,
-    value::{Budget, Evaluated, Failure, Text, Value},
+    value::{Text, Value},
 };
 
 /// A search costs one evaluation step for this many bytes, multiplied by the number of states of

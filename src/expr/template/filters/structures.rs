@@ -2,7 +2,8 @@
 
 use crate::expr::template::{
     arguments::Call,
-    value::{Budget, Evaluated, Failure, Text, Value},
+    budget::{Budget, Evaluated, Failure},
+    value::{Text, Value},
 };
 
 /// The filter `flatten`. Replaces arrays in a list with their elements, as in `[1, [2]]` to `[1,

@@ -4,8 +4,9 @@ use std::{collections::HashSet, fmt::Write as _};
 
 use crate::expr::template::{
     arguments::Call,
+    budget::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES},
     text_builder::TextBuilder,
-    value::{Budget, Evaluated, Failure, MAX_RENDERED_BYTES, Value},
+    value::Value,
 };
 
 /// Converts a character to a string value. `None` is undefined.

@@ -1,7 +1,7 @@
 //! Tests of limits: values at a limit are accepted, and values just beyond it are rejected.
 
 use super::{
-    value::{MAX_ELEMENTS, MAX_MADE_BYTES},
+    budget::{MAX_ELEMENTS, MAX_MADE_BYTES},
     *,
 };
 
