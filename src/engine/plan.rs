@@ -184,23 +184,9 @@ impl Plan {
             name,
             labels: Labels::Named(what, names).into(),
             links: vec![Links::default(); steps.len()],
-            steps: Vec::new(),
             concurrency,
             stop,
-            questions: StepSet::default(),
-            stops: StepSet::default(),
-            ordinary: StepSet::default(),
-            grace: None,
-            on_cancel: StepSet::default(),
-            without_calls: StepSet::default(),
-            single_calls: StepSet::default(),
-            has_retries: false,
-            input_readers: StepSet::default(),
-            answer_reads_input: false,
-            reads_id: false,
-            reads_name: false,
-            reads_started_at: false,
-            answer: RunOutput::Outcomes,
+            ..Self::default()
         };
         for (at, step) in steps.iter().enumerate() {
             plan.index(at, step);
