@@ -58,14 +58,8 @@ impl Entry {
             view: event.view.map(str::to_owned),
             status: "running".into(),
             started_at_ms: now_ms(),
-            ended_ms: None,
-            took_ms: None,
-            limit: None,
             is_partial: !matches!(event.what, What::RunStarted { .. }),
-            arguments: None,
-            result: None,
-            branches: Vec::new(),
-            omitted_branches: 0,
+            ..RunRecord::default()
         };
         let bytes = RECORD_BYTES + record.composite.len() + event.view.map_or(0, str::len);
         Self { handle: Some(event.handle.clone()), ..Self::of(record, bytes) }
@@ -205,16 +199,8 @@ impl Entry {
             id: branch.id.to_owned(),
             element: branch.element,
             status: "running".into(),
-            error: None,
-            reason: None,
             started_ms: self.elapsed_ms(),
-            ended_ms: None,
-            took_ms: None,
-            result: None,
-            calls: 0,
-            cached: false,
-            attempts: Vec::new(),
-            waits: Vec::new(),
+            ..BranchRecord::default()
         });
         self.record.branches.last_mut()
     }

@@ -14,7 +14,7 @@ pub(crate) type Name = Cow<'static, str>;
 /// One run of a composite.
 ///
 /// Times are in milliseconds of real time since the start of the run, unless stated otherwise.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct RunRecord {
     pub(crate) id: String,
     /// The branch that called the composite, if the run is nested in another one.
@@ -58,7 +58,7 @@ pub(crate) struct ParentRecord {
 }
 
 /// A branch of a run.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct BranchRecord {
     /// The id of the target or step.
     pub(crate) id: String,
