@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{filter::selection, read::Reader};
+use super::{filter::selection, from_name::from_name, read::Reader};
 use crate::advertise::{AdvertiseLayer, Calls, Mode};
 
 const SECTION: &str = "advertise";
@@ -60,24 +60,5 @@ pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> Adver
         .mode(table.mode.map(Mode::from).unwrap_or_default())
 }
 
-// === impl CallsName ===
-
-impl From<CallsName> for Calls {
-    fn from(name: CallsName) -> Self {
-        match name {
-            CallsName::Refuse => Self::Refuse,
-            CallsName::Allow => Self::Allow,
-        }
-    }
-}
-
-// === impl ModeName ===
-
-impl From<ModeName> for Mode {
-    fn from(name: ModeName) -> Self {
-        match name {
-            ModeName::List => Self::List,
-            ModeName::Search => Self::Search,
-        }
-    }
-}
+from_name!(CallsName => Calls { Refuse Allow });
+from_name!(ModeName => Mode { List Search });

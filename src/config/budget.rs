@@ -12,6 +12,7 @@ use super::{
     caller::CallerConfig,
     duration::Duration,
     filter::selection,
+    from_name::from_name,
     read::Reader,
     redis::{RedisConfig, RedisSettings},
     set_some::SetSome,
@@ -414,24 +415,5 @@ impl StoreName {
     }
 }
 
-// === impl conversions ===
-
-impl From<UnitName> for Unit {
-    fn from(name: UnitName) -> Self {
-        match name {
-            UnitName::Calls => Self::Calls,
-            UnitName::Bytes => Self::Bytes,
-            UnitName::Cost => Self::Cost,
-        }
-    }
-}
-
-impl From<PerName> for Per {
-    fn from(name: PerName) -> Self {
-        match name {
-            PerName::Run => Self::Run,
-            PerName::Caller => Self::Caller,
-            PerName::Global => Self::Global,
-        }
-    }
-}
+from_name!(UnitName => Unit { Calls Bytes Cost });
+from_name!(PerName => Per { Run Caller Global });

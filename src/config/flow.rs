@@ -3,7 +3,10 @@
 
 use serde::Deserialize;
 
-use super::{BackendConfig, failure::one_of, filter::selection, read::Reader, source::sanitized};
+use super::{
+    BackendConfig, failure::one_of, filter::selection, from_name::from_name, read::Reader,
+    source::sanitized,
+};
 use crate::{
     alias::AliasLayer,
     composite::{CompositeLayer, FlowLabel, FlowPolicy, Segment},
@@ -157,15 +160,4 @@ pub(super) fn check(
     }
 }
 
-// === impl LabelName ===
-
-impl From<LabelName> for FlowLabel {
-    fn from(name: LabelName) -> Self {
-        match name {
-            LabelName::Private => Self::Private,
-            LabelName::Untrusted => Self::Untrusted,
-            LabelName::Egress => Self::Egress,
-            LabelName::Destructive => Self::Destructive,
-        }
-    }
-}
+from_name!(LabelName => FlowLabel { Private Untrusted Egress Destructive });

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 #[cfg(any(feature = "stdio", feature = "http"))]
 use super::BackendConfig;
-use super::{LockError, include::Sources, read::Reader};
+use super::{LockError, from_name::from_name, include::Sources, read::Reader};
 #[cfg(any(feature = "stdio", feature = "http"))]
 use crate::lock::LockLayer;
 use crate::{
@@ -121,26 +121,5 @@ impl LockConfig {
     }
 }
 
-// === impl OnDriftName ===
-
-impl From<OnDriftName> for OnDrift {
-    fn from(name: OnDriftName) -> Self {
-        match name {
-            OnDriftName::Hide => Self::Hide,
-            OnDriftName::Warn => Self::Warn,
-            OnDriftName::Fail => Self::Fail,
-        }
-    }
-}
-
-// === impl OnNewName ===
-
-impl From<OnNewName> for OnNew {
-    fn from(name: OnNewName) -> Self {
-        match name {
-            OnNewName::Hide => Self::Hide,
-            OnNewName::Warn => Self::Warn,
-            OnNewName::Allow => Self::Allow,
-        }
-    }
-}
+from_name!(OnDriftName => OnDrift { Hide Warn Fail });
+from_name!(OnNewName => OnNew { Hide Warn Allow });

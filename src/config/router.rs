@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::read::Reader;
+use super::{from_name::from_name, read::Reader};
 use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
 /// The `[router]` settings of a configuration file. The router merges the backends of the file into
@@ -92,14 +92,4 @@ impl Default for RouterConfig {
     }
 }
 
-// === impl ConflictsName ===
-
-impl From<ConflictsName> for Conflicts {
-    fn from(name: ConflictsName) -> Self {
-        match name {
-            ConflictsName::Prefix => Self::Prefix,
-            ConflictsName::Priority => Self::Priority,
-            ConflictsName::Manual => Self::Manual,
-        }
-    }
-}
+from_name!(ConflictsName => Conflicts { Prefix Priority Manual });

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::read::Reader;
+use super::{from_name::from_name, read::Reader};
 use crate::{
     composite::Segment,
     limit::LimitLayer,
@@ -72,14 +72,4 @@ pub(super) fn build(
     (limit, validate)
 }
 
-// === impl SchemaName ===
-
-impl From<SchemaName> for SchemaMode {
-    fn from(name: SchemaName) -> Self {
-        match name {
-            SchemaName::Off => Self::Off,
-            SchemaName::Warn => Self::Warn,
-            SchemaName::Strict => Self::Strict,
-        }
-    }
-}
+from_name!(SchemaName => SchemaMode { Off Warn Strict });
