@@ -4,19 +4,19 @@
 // `initialize`), "legacy" (`initialize`), or a version such as "2026-07-28",
 // from which it does not fall back.
 import { requireInstalled, runScript } from "./steps.mjs";
+import { taskSteps } from "./tasks.mjs";
 
 const { Client, StreamableHTTPClientTransport } = requireInstalled("@modelcontextprotocol/client");
 const { StdioClientTransport } = requireInstalled("@modelcontextprotocol/client/stdio");
 
 function open({ connect, elicit }) {
   const mode = connect.mode ?? "auto";
-  const client = new Client(
-    { name: "foreign-client-typescript-v2", version: "1.0.0" },
-    {
-      capabilities: elicit ? { elicitation: {} } : {},
-      versionNegotiation: { mode: ["auto", "legacy"].includes(mode) ? mode : { pin: mode } },
-    },
-  );
+  const clientInfo = { name: "foreign-client-typescript-v2", version: "1.0.0" };
+  const capabilities = elicit ? { elicitation: {} } : {};
+  const client = new Client(clientInfo, {
+    capabilities,
+    versionNegotiation: { mode: ["auto", "legacy"].includes(mode) ? mode : { pin: mode } },
+  });
   if (elicit) client.setRequestHandler("elicitation/create", async () => elicit);
 
   const transport = connect.url
@@ -30,6 +30,7 @@ function open({ connect, elicit }) {
   const connected = client.connect(transport).then(() => ({
     protocolVersion: () => client.getNegotiatedProtocolVersion(),
     callTool: (params, options) => client.callTool(params, options),
+    steps: taskSteps({ client, clientInfo, capabilities, elicit }),
   }));
   return { client, connected };
 }

@@ -28,3 +28,4 @@ mod releases;
 mod replicas;
 mod servers;
 mod support;
+mod tasks;

@@ -16,7 +16,8 @@ console.debug = console.info = console.log = console.error;
 const MOST_PAGES = 100;
 
 // `open(script)` connects an SDK's client and returns it as
-// `{ client, protocolVersion, callTool(params, options) }`.
+// `{ client, protocolVersion, callTool(params, options), steps }`; `steps` are those that only
+// this client has.
 export async function runScript(open) {
   const argument = process.argv[2] ?? "-";
   const script = JSON.parse(argument === "-" ? readFileSync(0, "utf8") : argument);
@@ -25,9 +26,10 @@ export async function runScript(open) {
   const heard = listenFor(client);
 
   const connection = await outcome("connect", async () => {
-    const { protocolVersion, callTool } = await connected;
+    const { protocolVersion, callTool, steps } = await connected;
     return {
       callTool,
+      own: steps,
       result: {
         protocolVersion: protocolVersion(),
         serverInfo: client.getServerVersion() ?? null,
@@ -36,14 +38,14 @@ export async function runScript(open) {
       },
     };
   });
-  const { callTool, ...printed } = connection;
+  const { callTool, own, ...printed } = connection;
   print(printed);
   if (printed.error) {
     await client.close();
     process.exit(1);
   }
 
-  const steps = stepsOf(client, callTool, heard);
+  const steps = stepsOf(client, callTool, heard, own);
   for (const step of script.steps ?? []) {
     print(await steps.perform(step));
   }
@@ -104,7 +106,7 @@ async function allPages(list, key, params) {
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-function stepsOf(client, callTool, heard) {
+function stepsOf(client, callTool, heard, own) {
   const call = async ({ name, arguments: given, meta, progress, timeout_ms }, signal) => {
     const received = [];
     const result = callTool(
@@ -155,6 +157,7 @@ function stepsOf(client, callTool, heard) {
     notifications: async () => ({ result: heard.all }),
     sleep: async ({ ms }) => (await sleep(ms), { result: {} }),
     together: async (several) => ({ result: await Promise.all(several.map(perform)) }),
+    ...own,
   };
   async function perform(step) {
     const [[name, params]] = Object.entries(step);
