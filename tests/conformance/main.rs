@@ -10,37 +10,42 @@ mod excluded;
 mod server;
 mod setups;
 mod suite;
+mod task_server;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
 
+use futures::future::join_all;
 use tokio::sync::OnceCell;
 
 use self::{
     excluded::Excluded,
     setups::SetUp,
-    suite::{Check, Outcomes, Revision, Status},
+    suite::{Check, Revision, Status},
 };
 
-/// The status of each check of both revisions.
+/// The status of each check of each revision.
 type Report = BTreeMap<(Revision, Check), Status>;
 
-/// Runs all scenarios of both revisions.
+/// Runs all scenarios of the revisions of a setup.
 async fn run(set_up: SetUp) -> Report {
     let server = set_up.serve().await;
-    let (legacy, modern) = tokio::join!(server.run(Revision::Legacy), server.run(Revision::Modern));
-    let tag = |revision: Revision, outcomes: Outcomes| {
+    let run = async |&revision| {
+        let outcomes = server.run(revision).await;
         outcomes.into_iter().map(move |(check, status)| ((revision, check), status))
     };
-    tag(Revision::Legacy, legacy).chain(tag(Revision::Modern, modern)).collect()
+    join_all(set_up.revisions().iter().map(run)).await.into_iter().flatten().collect()
 }
 
-/// Returns the report for the bare server.
-async fn bare() -> &'static Report {
+/// Returns the report for the bare server of a setup.
+async fn bare(set_up: SetUp) -> &'static Report {
     static BARE: OnceCell<Report> = OnceCell::const_new();
-    BARE.get_or_init(|| run(SetUp::Bare)).await
+    static BARE_TASKS: OnceCell<Report> = OnceCell::const_new();
+    let set_up = set_up.bare();
+    let report = if set_up == SetUp::BareTasks { &BARE_TASKS } else { &BARE };
+    report.get_or_init(|| run(set_up)).await
 }
 
 /// Checks that each check passes, except those in `excluded.toml`, which must fail.
@@ -62,7 +67,7 @@ async fn finds_what_it_finds_bare(set_up: SetUp, report: &Report) {
 /// Reports each check that fails without being excluded, or the other way round.
 async fn compare(set_up: SetUp, report: &Report, fails: impl Fn(Status, Status) -> bool) {
     let excluded = Excluded::load();
-    let bare = bare().await;
+    let bare = bare(set_up).await;
     let mut wrong = String::new();
     let mut used = Vec::new();
     let keys: BTreeSet<_> = bare.keys().chain(report.keys()).collect();
@@ -87,7 +92,7 @@ async fn compare(set_up: SetUp, report: &Report, fails: impl Fn(Status, Status) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bare_server_passes() {
-    let report = bare().await;
+    let report = bare(SetUp::Bare).await;
     let passed = report.values().filter(|status| **status == Status::Passed).count();
     // A minimum that shows that the suite has run at all.
     assert!(passed > 150, "only {passed} checks have passed");
@@ -96,30 +101,45 @@ async fn bare_server_passes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_stack_changes_nothing() {
-    let (_, report) = tokio::join!(bare(), run(SetUp::EmptyStack));
+    let (_, report) = tokio::join!(bare(SetUp::Bare), run(SetUp::EmptyStack));
     finds_what_it_finds_bare(SetUp::EmptyStack, &report).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_change_nothing() {
-    let (_, report) = tokio::join!(bare(), run(SetUp::Rules));
+    let (_, report) = tokio::join!(bare(SetUp::Bare), run(SetUp::Rules));
     finds_what_it_finds_bare(SetUp::Rules, &report).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_passes() {
-    let (_, report) = tokio::join!(bare(), run(SetUp::Gateway));
+    let (_, report) = tokio::join!(bare(SetUp::Bare), run(SetUp::Gateway));
     passes_all_but_what_is_excluded(SetUp::Gateway, &report).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fan_outs_pass() {
-    let (_, report) = tokio::join!(bare(), run(SetUp::FanOuts));
+    let (_, report) = tokio::join!(bare(SetUp::Bare), run(SetUp::FanOuts));
     passes_all_but_what_is_excluded(SetUp::FanOuts, &report).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipelines_pass() {
-    let (_, report) = tokio::join!(bare(), run(SetUp::Pipelines));
+    let (_, report) = tokio::join!(bare(SetUp::Bare), run(SetUp::Pipelines));
     passes_all_but_what_is_excluded(SetUp::Pipelines, &report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bare_server_with_tasks_passes() {
+    let report = bare(SetUp::BareTasks).await;
+    let passed = report.values().filter(|status| **status == Status::Passed).count();
+    // A minimum that shows that the scenarios have run at all.
+    assert!(passed > 25, "only {passed} checks have passed");
+    passes_all_but_what_is_excluded(SetUp::BareTasks, report).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateway_with_tasks_passes() {
+    let (_, report) = tokio::join!(bare(SetUp::BareTasks), run(SetUp::GatewayTasks));
+    passes_all_but_what_is_excluded(SetUp::GatewayTasks, &report).await;
 }

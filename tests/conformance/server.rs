@@ -49,11 +49,11 @@ pub(crate) struct Conformance {
 }
 
 /// Returns a value of an rmcp type, from the JSON in the specification.
-fn model<T: DeserializeOwned>(value: Value) -> T {
+pub(crate) fn model<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn text(text: impl Into<String>) -> Value {
+pub(crate) fn text(text: impl Into<String>) -> Value {
     json!({ "type": "text", "text": text.into() })
 }
 
@@ -66,16 +66,16 @@ fn resource(uri: &str, mime_type: &str, text: &str) -> Value {
 }
 
 /// Returns a tool result with this content.
-fn content(blocks: impl Into<Value>) -> CallToolResponse {
+pub(crate) fn content(blocks: impl Into<Value>) -> CallToolResponse {
     CallToolResult::success(model(blocks.into())).into()
 }
 
-fn failed(message: impl Into<String>) -> CallToolResponse {
+pub(crate) fn failed(message: impl Into<String>) -> CallToolResponse {
     CallToolResult::error(vec![ContentBlock::text(message)]).into()
 }
 
 /// Returns a form with one required field.
-fn form(message: &str, field: &str, kind: &str) -> Value {
+pub(crate) fn form(message: &str, field: &str, kind: &str) -> Value {
     let schema = json!({
         "type": "object",
         "properties": { field: { "type": kind } },
@@ -100,7 +100,7 @@ fn roots() -> Value {
 }
 
 /// Asks the client, with a state to store.
-fn ask(questions: Value, state: Option<&str>) -> InputRequiredResult {
+pub(crate) fn ask(questions: Value, state: Option<&str>) -> InputRequiredResult {
     let state = state.map(|state| RequestStateCodec::new(KEY).seal(state.as_bytes()));
     InputRequiredResult::new(Some(model(questions)), state)
 }
@@ -118,7 +118,11 @@ fn answer<'r>(responses: Option<&'r InputResponses>, key: &str) -> Option<&'r Va
 }
 
 /// Returns a field of a submitted form.
-fn field<'r>(responses: Option<&'r InputResponses>, key: &str, name: &str) -> Option<&'r Value> {
+pub(crate) fn field<'r>(
+    responses: Option<&'r InputResponses>,
+    key: &str,
+    name: &str,
+) -> Option<&'r Value> {
     let answer = answer(responses, key)?;
     (answer["action"] == "accept").then(|| answer["content"].get(name)).flatten()
 }

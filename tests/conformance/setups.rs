@@ -12,6 +12,7 @@ use std::{
 use mcp_composite::{adapter::ServeService, config::Config};
 use rmcp::{
     ServerHandler,
+    model::Tool,
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
@@ -21,8 +22,9 @@ use tempfile::{TempDir, tempdir};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
-    server::{Conformance, tools},
+    server::{self, Conformance},
     suite::{self, Outcomes, Revision},
+    task_server::{self, TaskServer},
 };
 
 /// A rule in each layer, none of which matches the requests of the suite.
@@ -81,6 +83,10 @@ pub(crate) enum SetUp {
     FanOuts,
     /// Each tool as the only step of a pipeline.
     Pipelines,
+    /// The server with tasks alone.
+    BareTasks,
+    /// Behind the gateway, over HTTP, whose pipelines with one step become tasks.
+    GatewayTasks,
 }
 
 /// A server under test, until it is dropped.
@@ -99,9 +105,9 @@ struct Gateway {
 
 /// Returns a file in which each tool is a composite of that tool alone. The tool itself has another
 /// name and is hidden.
-fn composites(of: impl Fn(&str, &[String]) -> String) -> String {
+fn composites(tools: &[Tool], of: impl Fn(&str, &[String]) -> String) -> String {
     let mut file = String::from("[advertise]\ndeny = ['part_*']\n");
-    for tool in tools() {
+    for tool in tools {
         let name = &*tool.name;
         let properties = tool.input_schema.get("properties").and_then(|all| all.as_object());
         let arguments: Vec<_> =
@@ -116,11 +122,11 @@ fn composites(of: impl Fn(&str, &[String]) -> String) -> String {
 }
 
 fn fan_outs() -> String {
-    composites(|name, _| format!("tools = ['part_{name}']\n"))
+    composites(&server::tools(), |name, _| format!("tools = ['part_{name}']\n"))
 }
 
-fn pipelines() -> String {
-    composites(|name, arguments| {
+fn pipelines(tools: &[Tool]) -> String {
+    composites(tools, |name, arguments| {
         let references = arguments.iter().map(|name| format!("{name} = '$input.{name}?'"));
         let references: Vec<_> = references.collect();
         let references = references.join(", ");
@@ -128,6 +134,21 @@ fn pipelines() -> String {
             "strategy = 'pipeline'\nsteps = [{{ id = 'only', tool = 'part_{name}', arguments = {{ {references} }} }}]\n"
         )
     })
+}
+
+/// Returns the pipelines whose calls become tasks. `greet` remains a tool of the backend.
+fn task_pipelines() -> String {
+    let tools: Vec<_> =
+        task_server::tools().into_iter().filter(|tool| tool.name != "greet").collect();
+    let mut file = pipelines(&tools);
+    for tool in tools {
+        let name = &*tool.name;
+        // The suite expects the question of this tool as the reply to the call.
+        let mode = if name == "test_tool_with_task" { "optional" } else { "always" };
+        let section = format!("[[composite_tools]]\nname = '{name}'\n");
+        file = file.replace(&section, &format!("{section}task = '{mode}'\n"));
+    }
+    file
 }
 
 /// Serves over streamable HTTP.
@@ -153,6 +174,22 @@ async fn listen_behind(file: &str) -> (String, JoinSet<()>) {
 // === impl SetUp ===
 
 impl SetUp {
+    /// Returns the revisions whose scenarios this setup can run.
+    pub(crate) const fn revisions(self) -> &'static [Revision] {
+        match self {
+            Self::BareTasks | Self::GatewayTasks => &[Revision::Tasks],
+            _ => &[Revision::Legacy, Revision::Modern],
+        }
+    }
+
+    /// Returns the setup with the same server, and nothing between.
+    pub(crate) const fn bare(self) -> Self {
+        match self {
+            Self::BareTasks | Self::GatewayTasks => Self::BareTasks,
+            _ => Self::Bare,
+        }
+    }
+
     pub(crate) async fn serve(self) -> Server {
         let mut gateway = None;
         let (url, serving) = match self {
@@ -160,10 +197,15 @@ impl SetUp {
             Self::EmptyStack => listen_behind("").await,
             Self::Rules => listen_behind(RULES).await,
             Self::FanOuts => listen_behind(&fan_outs()).await,
-            Self::Pipelines => listen_behind(&pipelines()).await,
-            Self::Gateway => {
-                let (backend, serving) = listen(Conformance::new()).await;
-                let started = tokio::task::spawn_blocking(move || Gateway::start(&backend));
+            Self::Pipelines => listen_behind(&pipelines(&server::tools())).await,
+            Self::BareTasks => listen(TaskServer::default()).await,
+            Self::Gateway | Self::GatewayTasks => {
+                let (backend, serving) = match self {
+                    Self::Gateway => listen(Conformance::new()).await,
+                    _ => listen(TaskServer::default()).await,
+                };
+                let file = if self == Self::Gateway { String::new() } else { task_pipelines() };
+                let started = tokio::task::spawn_blocking(move || Gateway::start(&backend, &file));
                 let (url, process) = started.await.unwrap();
                 gateway = Some(process);
                 (url, serving)
@@ -184,11 +226,12 @@ impl Server {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Starts the gateway over one backend, without a prefix.
-    fn start(backend: &str) -> (String, Self) {
+    /// Starts the gateway over one backend, without a prefix, with further `sections` in its file.
+    fn start(backend: &str, sections: &str) -> (String, Self) {
         let folder = tempdir().unwrap();
         let file = folder.path().join("gateway.toml");
-        let text = format!("[[backends]]\nname = 'backend'\nprefix = ''\nurl = '{backend}'\n");
+        let text =
+            format!("[[backends]]\nname = 'backend'\nprefix = ''\nurl = '{backend}'\n{sections}");
         fs::write(&file, text).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_mcp-composite"))
             .arg("serve")

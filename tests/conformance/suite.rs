@@ -11,13 +11,16 @@ use std::{
 use serde::Deserialize;
 use tempfile::tempdir;
 
-/// A revision of the protocol.
+/// A revision of the protocol, or an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(crate) enum Revision {
     #[serde(rename = "2025-11-25")]
     Legacy,
     #[serde(rename = "2026-07-28")]
     Modern,
+    /// The tasks extension of 2026-07-28.
+    #[serde(rename = "tasks")]
+    Tasks,
 }
 
 /// A check of a scenario.
@@ -62,19 +65,31 @@ fn installed() -> &'static Path {
     })
 }
 
+/// Returns the command of the suite with these arguments.
+fn suite(arguments: &[&str]) -> Command {
+    let mut command = Command::new(installed().join(".bin/node"));
+    command
+        .arg(installed().join("@modelcontextprotocol/conformance/dist/index.js"))
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
 /// Runs all scenarios of a revision against a server. Blocks until they have ended.
 pub(crate) fn run(url: &str, revision: Revision, label: &str) -> Outcomes {
     let results = tempdir().unwrap();
-    let output = Command::new(installed().join(".bin/node"))
-        .arg(installed().join("@modelcontextprotocol/conformance/dist/index.js"))
-        .args(["server", "--suite", "all", "--url", url])
+    let label = format!("{label} {revision}");
+    if revision == Revision::Tasks {
+        run_task_scenarios(url, results.path());
+        return read(results.path(), &label);
+    }
+    let output = suite(&["server", "--suite", "all", "--url", url])
         .args(["--spec-version", &revision.to_string()])
         .arg("--output-dir")
         .arg(results.path())
-        .stdin(Stdio::null())
         .output()
         .unwrap();
-    let outcomes = read(results.path(), &format!("{label} {revision}"));
+    let outcomes = read(results.path(), &label);
     let said = String::from_utf8_lossy(&output.stdout);
     // Its exit status only reports whether a check failed, as some are expected to.
     let ran: HashSet<_> = outcomes.keys().map(|check| &*check.scenario).collect();
@@ -86,6 +101,25 @@ pub(crate) fn run(url: &str, revision: Revision, label: &str) -> Outcomes {
         String::from_utf8_lossy(&output.stderr),
     );
     outcomes
+}
+
+/// Runs the scenarios of the tasks extension, which the suite runs only by name.
+fn run_task_scenarios(url: &str, results: &Path) {
+    let list = suite(&["list", "--server"]).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let names = list.lines().filter_map(|line| line.trim().strip_prefix("- ")?.split(' ').next());
+    let names: Vec<_> = names.filter(|name| name.starts_with("tasks-")).collect();
+    assert!(names.len() >= 10, "{list}");
+    for name in names {
+        let mut command = suite(&["server", "--scenario", name, "--url", url, "--output-dir"]);
+        let output = command.arg(results).output().unwrap();
+        let folders = fs::read_dir(results).unwrap();
+        let is_reported = folders.into_iter().any(|folder| {
+            let folder = folder.unwrap().file_name();
+            folder.to_string_lossy().starts_with(&format!("server-{name}-2"))
+        });
+        assert!(is_reported, "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 /// Reads `server-SCENARIO-TIME/checks.json` of each scenario.
@@ -126,6 +160,7 @@ impl fmt::Display for Revision {
         f.write_str(match self {
             Self::Legacy => "2025-11-25",
             Self::Modern => "2026-07-28",
+            Self::Tasks => "tasks",
         })
     }
 }
