@@ -76,8 +76,8 @@ pub(crate) struct Effect {
 )]
 #[derive(Debug)]
 pub(crate) enum JournalEvent {
-    /// An effect has ended with this output.
-    Ended { effect: u64, output: Vec<u8> },
+    /// An effect has ended with this output, or its output is lost for this reason.
+    Ended { effect: u64, output: Result<Vec<u8>, String> },
     /// The client has answered the question with this key.
     Answered { key: String, answer: Value },
     /// The requested time has passed.

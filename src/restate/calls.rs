@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::client::Client;
+use super::{RestateError, client::Client};
 
 /// The first pause after an output could not be stored. Each pause is twice as long as the previous
 /// one.
@@ -64,12 +64,7 @@ impl Calls {
             let mut body = format!("{{\"at\":{},\"output\":", unix_ns()).into_bytes();
             body.extend(output);
             body.push(b'}');
-            let mut pause = PAUSE;
-            while let Err(error) = client.resolve(&id, body.clone()).await {
-                tracing::warn!(%error, "failed to store the output of a call");
-                sleep(pause).await;
-                pause = MAX_PAUSE.min(pause * 2);
-            }
+            store(&client, &id, body).await;
         };
         let mut running = self.running();
         while running.tasks.try_join_next().is_some() {}
@@ -88,6 +83,36 @@ impl Calls {
     fn running(&self) -> MutexGuard<'_, Running> {
         // A poisoned lock is harmless, because no code panics while it holds the lock.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Completes an awakeable with the output of a call. If the server rejects the output, completes the
+/// awakeable with an error, so that the step fails.
+async fn store(client: &Client, awakeable: &str, output: Vec<u8>) {
+    let Err(error) = persist(|| client.resolve(awakeable, output.clone())).await else { return };
+    tracing::error!(%error, "the output of a call is lost, because it was rejected");
+    let reason = format!("the output of the call could not be stored: {error}");
+    if let Err(error) = persist(|| client.reject(awakeable, reason.clone())).await {
+        tracing::error!(%error, "a step ends at its timeout, because its error was rejected");
+    }
+}
+
+/// Sends a request until the server accepts it. Returns the error if the server rejects it
+/// permanently.
+async fn persist<F>(request: impl Fn() -> F) -> Result<(), RestateError>
+where
+    F: Future<Output = Result<(), RestateError>>,
+{
+    let mut pause = PAUSE;
+    loop {
+        match request().await {
+            Err(error) if !error.is_permanent() => {
+                tracing::warn!(%error, "failed to store the output of a call");
+            }
+            ended => return ended,
+        }
+        sleep(pause).await;
+        pause = MAX_PAUSE.min(pause * 2);
     }
 }
 

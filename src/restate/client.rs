@@ -47,8 +47,24 @@ impl Client {
     /// Completes an awakeable with a JSON value. Returns `Ok` if the server does not know the
     /// awakeable any more, because its run has ended.
     pub(super) async fn resolve(&self, awakeable: &str, json: Vec<u8>) -> Result<(), RestateError> {
-        let url = join(&self.ingress, &format!("restate/awakeables/{awakeable}/resolve"));
-        let request = self.http.post(url).header("content-type", "application/json").body(json);
+        self.complete(awakeable, "resolve", "application/json", json).await
+    }
+
+    /// Completes an awakeable with an error. Returns `Ok` if the server does not know the awakeable
+    /// any more.
+    pub(super) async fn reject(&self, awakeable: &str, reason: String) -> Result<(), RestateError> {
+        self.complete(awakeable, "reject", "text/plain", reason.into_bytes()).await
+    }
+
+    async fn complete(
+        &self,
+        awakeable: &str,
+        action: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<(), RestateError> {
+        let url = join(&self.ingress, &format!("restate/awakeables/{awakeable}/{action}"));
+        let request = self.http.post(url).header("content-type", content_type).body(body);
         match bytes(request).await {
             Err(RestateError::Status(404 | 410)) => Ok(()),
             resolved => resolved.map(drop),

@@ -35,6 +35,9 @@ use crate::{
     tasks::TaskRun,
 };
 
+/// The code of the error with which Restate completes the futures of a cancelled run.
+const CANCELLED: u16 = 409;
+
 /// A durable future of an event.
 type Pending<'c> = Pin<Box<dyn DurableFuture<Output = Event> + Send + 'c>>;
 
@@ -258,7 +261,13 @@ impl<'c> Driver<'c> {
                 }
                 Event::Ended(effect, completed) => {
                     self.awakeables.remove(&effect);
-                    if let Some(output) = self.receive(completed) {
+                    let output = match completed {
+                        // The run is being cancelled.
+                        Err(error) if error.code() == CANCELLED => None,
+                        Err(error) => Some(Err(error.message().to_owned())),
+                        completed => self.receive(completed).map(Ok),
+                    };
+                    if let Some(output) = output {
                         return JournalEvent::Ended { effect, output };
                     }
                 }

@@ -33,6 +33,16 @@ impl RestateError {
         let reason = source.map_or_else(|| "request failed".to_owned(), error_chain);
         Self::Unavailable(reason.into())
     }
+
+    /// Returns `true` if the server would reject the same request again.
+    pub(super) const fn is_permanent(&self) -> bool {
+        match self {
+            Self::Url | Self::IdentityKey => true,
+            // Request Timeout, Too Early, and Too Many Requests.
+            Self::Status(408 | 425 | 429) | Self::Unavailable(_) => false,
+            Self::Status(status) => matches!(status, 400..=499),
+        }
+    }
 }
 
 impl From<RestateError> for TaskStoreError {

@@ -26,7 +26,10 @@
 //!   again. Any other call fails with an error of the kind `lost`. This is the behavior of
 //!   [interrupted runs](crate::composite#interrupted-runs).
 //! - If only the connection to the Restate server is lost, the calls of this process go on, and
-//!   their results are sent when the server is available again.
+//!   their results are sent when the server is available again. If the server executes the run in
+//!   another process in the meantime, the first two rules apply.
+//! - If the server rejects a result permanently (a 4xx status except 408, 425 and 429), for example
+//!   because the result is too large, its call fails with an error of the kind `lost`.
 //! - A composite that another composite calls is one tool call.
 //! - The clock of a run does not stop while no process executes it, so timeouts include this time.
 //! - A run continues only with the definition with which it started. After a change, Restate

@@ -10,6 +10,7 @@ mod program;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/programs.rs"]
 mod programs;
+mod rejections;
 mod replica;
 mod server;
 

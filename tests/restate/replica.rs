@@ -43,16 +43,35 @@ impl Replica {
     /// Starts a process with the composites of a file, whose calls always become tasks. It serves
     /// its endpoint at `port`.
     pub(crate) fn start(server: &Server, port: u16, file: &str, tools: Tools) -> Self {
-        let restate = RestateServer::new(&server.ingress()).unwrap();
+        Self::start_with_ingress(server, &server.ingress(), port, file, tools)
+    }
+
+    /// Like [`start`](Self::start), with another URL of the server's ingress.
+    pub(crate) fn start_with_ingress(
+        server: &Server,
+        ingress: &str,
+        port: u16,
+        file: &str,
+        tools: Tools,
+    ) -> Self {
+        let (replica, restate) = Self::new(ingress, file, tools);
+        replica.runtime.block_on(serve(&replica.runtime, &restate, server, port));
+        replica
+    }
+
+    /// Creates a process that starts tasks, but serves no endpoint.
+    pub(crate) fn without_endpoint(server: &Server, file: &str, tools: Tools) -> Self {
+        Self::new(&server.ingress(), file, tools).0
+    }
+
+    fn new(ingress: &str, file: &str, tools: Tools) -> (Self, RestateServer) {
+        let restate = RestateServer::new(ingress).unwrap();
         let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
         let layer = config.stack_layer().tasks(TaskLayer::new().registry(restate.tasks()));
         let service = layer.layer(tools.clone());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            service.watch_tasks();
-            serve(&runtime, &restate, server, port).await;
-        });
-        Self { runtime, service: Service(service), tools }
+        runtime.block_on(async { service.watch_tasks() });
+        (Self { runtime, service: Service(service), tools }, restate)
     }
 
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {

@@ -99,10 +99,7 @@ impl Journaled {
             let used = if is_nested { detached.usage() } else { Usage::default() };
             Output { called, used, charged: account.amounts() }.to_json()
         };
-        let lost = (!is_repeatable).then(|| {
-            let called = Err(lost(step));
-            Output { called, used: Usage::default(), charged: Charged::default() }.to_json()
-        });
+        let lost = (!is_repeatable).then(|| Output::failed(lost(step)).to_json());
         let effect = self.journal.start(Effect { name, run: run.boxed(), lost, deadline });
         self.running.push(Running { effect, id, begun, is_nested });
     }
@@ -125,7 +122,11 @@ impl Journaled {
             JournalEvent::Ended { effect, output } => {
                 let place = self.running.iter().position(|running| running.effect == effect);
                 let Some(place) = place else { return Poll::Ready(None) };
-                JournalNext::Ended(self.running.remove(place), Box::new(Output::parse(&output)))
+                let output = match output {
+                    Ok(output) => Output::parse(&output),
+                    Err(reason) => Output::failed(StepError::new(ErrorKind::Lost, reason)),
+                };
+                JournalNext::Ended(self.running.remove(place), Box::new(output))
             }
             // A late answer to a question of an earlier round.
             JournalEvent::Answered { .. } => return Poll::Ready(None),
@@ -173,8 +174,11 @@ impl Output {
     fn parse(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_else(|error| {
             tracing::error!(%error, "an output in the journal is malformed");
-            let error = StepError::new(ErrorKind::Lost, "the outcome of the call is malformed");
-            Self { called: Err(error), used: Usage::default(), charged: Charged::default() }
+            Self::failed(StepError::new(ErrorKind::Lost, "the outcome of the call is malformed"))
         })
+    }
+
+    fn failed(error: StepError) -> Self {
+        Self { called: Err(error), used: Usage::default(), charged: Charged::default() }
     }
 }
