@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     future::poll_fn,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -24,6 +24,7 @@ use restate_sdk::{
 use rmcp::model::InputRequests;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::{
     calls::{Calls, unix_ns},
@@ -60,6 +61,13 @@ struct Sent<'j> {
     output: &'j RawValue,
 }
 
+/// A call that this process makes if its result is not stored.
+struct Planned {
+    id: u64,
+    run: BoxFuture<'static, Vec<u8>>,
+    deadline: Instant,
+}
+
 /// The open questions of a run.
 struct Open {
     questions: InputRequests,
@@ -77,6 +85,8 @@ pub(super) struct Driver<'c> {
     events: DurableFuturesUnordered<Pending<'c>>,
     /// The awakeables of the calls that have not ended.
     awakeables: HashMap<u64, String>,
+    /// The calls that this process makes if their results are not stored.
+    planned: Vec<Planned>,
     /// The time of the next timer, since the start of the run.
     timer: Option<Duration>,
     /// The number of rounds of questions.
@@ -102,6 +112,7 @@ impl<'c> Driver<'c> {
             journal,
             events: DurableFuturesUnordered::new(),
             awakeables: HashMap::new(),
+            planned: Vec::new(),
             timer: None,
             round: 0,
             open: None,
@@ -173,7 +184,7 @@ impl<'c> Driver<'c> {
         }
     }
 
-    /// Makes a call. If it may not be repeated, first stores that it is about to be made.
+    /// Plans a call. If it may not be repeated, first stores that it is about to be made.
     async fn start(&mut self, id: u64, effect: Effect) {
         let Effect { name, run, lost, deadline } = effect;
         let is_first = AtomicBool::new(lost.is_none());
@@ -190,13 +201,11 @@ impl<'c> Driver<'c> {
         }
         let (awakeable, completed) = self.context.awakeable::<Vec<u8>>();
         self.events.push(Box::pin(DurableFuture::map(completed, move |it| Event::Ended(id, it))));
-        if !self.calls.contains(&awakeable) {
-            let run = match lost {
-                Some(lost) if !is_first.load(Ordering::Relaxed) => async { lost }.boxed(),
-                _ => run,
-            };
-            self.calls.start(awakeable.clone(), run, deadline);
-        }
+        let run = match lost {
+            Some(lost) if !is_first.load(Ordering::Relaxed) => async { lost }.boxed(),
+            _ => run,
+        };
+        self.planned.push(Planned { id, run, deadline });
         self.awakeables.insert(id, awakeable);
     }
 
@@ -247,7 +256,7 @@ impl<'c> Driver<'c> {
             if self.timer.is_none_or(|timer| due < timer) {
                 self.set_timer(due);
             }
-            let event = match self.events.next().await {
+            let event = match self.next_stored().await {
                 Ok(Some((_, event))) => event,
                 Ok(None) => continue,
                 Err(_) => return JournalEvent::Cancelled,
@@ -287,6 +296,23 @@ impl<'c> Driver<'c> {
                 }
             }
         }
+    }
+
+    /// Waits for the next event that Restate stores. Makes the planned calls only if no event is
+    /// stored yet, because the results of most calls are stored when a run is executed again.
+    async fn next_stored(&mut self) -> Result<Option<(usize, Event)>, TerminalError> {
+        let Self { events, planned, awakeables, calls, .. } = self;
+        let mut next = pin!(events.next());
+        if let Some(event) = next.as_mut().now_or_never() {
+            return event;
+        }
+        for Planned { id, run, deadline } in planned.drain(..) {
+            // A call without an awakeable has ended or was aborted.
+            if let Some(awakeable) = awakeables.get(&id).filter(|&it| !calls.contains(it)) {
+                calls.start(awakeable.clone(), run, deadline);
+            }
+        }
+        next.await
     }
 
     /// Advances the clock to the time at which an awakeable was completed, and returns its value.

@@ -80,6 +80,13 @@ description = "Calls a tool that may be called again"
 strategy = "workflow"
 task = "always"
 steps = [{ id = "first", tool = "fast" }, { id = "read", tool = "read", depends_on = ["first"] }]
+
+[[composite_tools]]
+name = "reads_twice"
+description = "Calls a tool twice that may be called again"
+strategy = "pipeline"
+task = "always"
+steps = [{ id = "first", tool = "read" }, { id = "second", tool = "read" }]
 "#;
 
 fn tools() -> Tools {
@@ -200,6 +207,26 @@ fn read_only_tool_is_called_again_after_a_crash() {
     let other = start(&server, port);
     other.block_on(async {
         assert_eq!(other.service.text(&id).await, "read");
+        assert_eq!(other.tools.called(), ["read"]);
+    });
+}
+
+#[test]
+fn ended_calls_are_not_made_again_after_a_crash() {
+    let server = Server::start();
+    let port = free_port();
+    let replica = start(&server, port);
+    let id = replica.block_on(async {
+        let id = replica.service.start("reads_twice", json!({})).await;
+        called(&replica.tools, "read", 2).await;
+        id
+    });
+    replica.kill();
+
+    let other = start(&server, port);
+    other.block_on(async {
+        assert_eq!(other.service.text(&id).await, "read");
+        // A tool that may be repeated, and whose result is stored, is not called again either.
         assert_eq!(other.tools.called(), ["read"]);
     });
 }
