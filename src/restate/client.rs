@@ -12,6 +12,9 @@ const SERVICE: &str = "McpCompositeTask";
 /// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The status of a request for the output of a workflow that has not ended.
+const NOT_ENDED: u16 = 470;
+
 /// A client of a Restate server.
 #[derive(Clone)]
 pub(super) struct Client {
@@ -44,6 +47,16 @@ impl Client {
         bytes(request).await
     }
 
+    /// Returns `true` if the task `key` was started and has not ended, even if it has not begun.
+    pub(super) async fn exists(&self, key: &str) -> Result<bool, RestateError> {
+        let url = join(&self.ingress, &format!("restate/workflow/{SERVICE}/{key}/output"));
+        match bytes(self.http.get(url)).await {
+            Err(RestateError::Status(NOT_ENDED)) => Ok(true),
+            Err(error) if !error.is_permanent() => Err(error),
+            _ => Ok(false),
+        }
+    }
+
     /// Completes an awakeable with a JSON value. Returns `Ok` if the server does not know the
     /// awakeable any more, because its run has ended.
     pub(super) async fn resolve(&self, awakeable: &str, json: Vec<u8>) -> Result<(), RestateError> {
@@ -67,7 +80,7 @@ impl Client {
         let request = self.http.post(url).header("content-type", content_type).body(body);
         match bytes(request).await {
             Err(RestateError::Status(404 | 410)) => Ok(()),
-            resolved => resolved.map(drop),
+            completed => completed.map(drop),
         }
     }
 

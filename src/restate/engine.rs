@@ -9,7 +9,7 @@ use super::{
     client::{Client, json},
     status::{Phase, StoredTask},
 };
-use crate::tasks::{EngineStatus, EngineTask, TaskEngine, TaskStoreError};
+use crate::tasks::{EngineStatus, EngineTask, Found, TaskEngine, TaskStoreError};
 
 /// The tasks in a Restate server.
 #[derive(Debug)]
@@ -35,10 +35,11 @@ impl TaskEngine for Engine {
         .boxed()
     }
 
-    fn get(&self, key: String) -> BoxFuture<'_, Result<Option<EngineTask>, TaskStoreError>> {
+    fn get(&self, key: String) -> BoxFuture<'_, Result<Found, TaskStoreError>> {
         async move {
             let Some(StoredTask { call, status }) = self.task(&key).await? else {
-                return Ok(None);
+                let exists = self.0.exists(&key).await?;
+                return Ok(if exists { Found::Waiting } else { Found::Unknown });
             };
             let updated_ms = status.updated_ms;
             let status = match status.phase {
@@ -47,7 +48,7 @@ impl TaskEngine for Engine {
                 Phase::Ended(outcome) => EngineStatus::Ended(outcome.into_bytes()),
                 Phase::Cancelled => EngineStatus::Cancelled,
             };
-            Ok(Some(EngineTask { call: call.into_bytes(), updated_ms, status }))
+            Ok(Found::Task(EngineTask { call: call.into_bytes(), updated_ms, status }))
         }
         .boxed()
     }

@@ -268,6 +268,25 @@ fn calls_go_on_while_the_server_restarts() {
 }
 
 #[test]
+fn task_that_has_not_begun_is_not_unknown() {
+    let server = Server::start();
+    let port = free_port();
+    start(&server, port).kill();
+    // The server has accepted the task, but no process can run it.
+    let starting = Replica::without_endpoint(&server, FILE, tools());
+    let id = starting.block_on(async {
+        let id = starting.service.start("reads", json!({})).await;
+        let error = starting.service.get(&id).await.unwrap_err();
+        assert!(error.message.contains("at the moment"), "{error:?}");
+        let error = starting.service.cancel(&id).await.unwrap_err();
+        assert!(error.message.contains("at the moment"), "{error:?}");
+        id
+    });
+    let replica = start(&server, port);
+    replica.block_on(async { assert_eq!(replica.service.text(&id).await, "read") });
+}
+
+#[test]
 fn unknown_ids_are_rejected() {
     let server = Server::start();
     let replica = start(&server, free_port());

@@ -202,7 +202,9 @@ mod tests;
 mod tool;
 
 #[cfg(feature = "restate")]
-pub(crate) use self::shared::durable::{EngineStatus, EngineTask, TaskEngine, TaskRun, TaskRuns};
+pub(crate) use self::shared::durable::{
+    EngineStatus, EngineTask, Found, TaskEngine, TaskRun, TaskRuns,
+};
 #[cfg(feature = "redis")]
 pub(crate) use self::shared::store::new_token;
 pub use self::{

@@ -47,8 +47,8 @@ pub(crate) trait TaskEngine: fmt::Debug + Send + Sync {
     /// Starts a task. `call` is its record. Does nothing if the task exists.
     fn start(&self, key: String, call: Vec<u8>) -> BoxFuture<'_, Result<(), TaskStoreError>>;
 
-    /// Returns a task. Returns `None` if there is no such task, or if it has not begun.
-    fn get(&self, key: String) -> BoxFuture<'_, Result<Option<EngineTask>, TaskStoreError>>;
+    /// Returns a task.
+    fn get(&self, key: String) -> BoxFuture<'_, Result<Found, TaskStoreError>>;
 
     /// Delivers the answer to an open question. Does nothing if the question is not open.
     fn answer(
@@ -60,6 +60,16 @@ pub(crate) trait TaskEngine: fmt::Debug + Send + Sync {
 
     /// Cancels a task. Does nothing if the task has ended.
     fn cancel(&self, key: String) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+}
+
+/// The outcome of a search for a task.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// There is no such task.
+    Unknown,
+    /// The task was started, and has not begun.
+    Waiting,
+    Task(EngineTask),
 }
 
 /// A task of a durable engine.
@@ -193,19 +203,16 @@ impl DurableTasks {
         let started = self.engine.start(key_of(&id), record::format(&call)).await;
         started.map_err(|error| self.unavailable(error))?;
         // The client may request the state of the task at once.
-        let begun = self.poll(&id, |task| task.is_some());
+        let begun = self.poll(&id, |_| true);
         let _ = tokio::time::timeout(BEGIN_TIMEOUT, begun).await;
         let state = State::new(0, Progress::Working { resume: Resume::default() });
         Ok(call.task(&id, &state))
     }
 
-    /// Waits until a task has ended, and returns the reply to its call. Returns `None` if the
-    /// engine is unavailable, or if the task was cancelled.
+    /// Waits until a task has ended, and returns the reply to its call. Returns `None` if the task
+    /// was cancelled.
     pub(crate) async fn reply(&self, id: &str) -> Option<Reply> {
-        let is_ended = |task: &Option<(Call, State)>| {
-            task.as_ref().is_some_and(|(_, state)| state.progress.is_ended())
-        };
-        let (_, state) = self.poll(id, is_ended).await.ok().flatten()?;
+        let state = self.poll(id, |state| state.progress.is_ended()).await;
         let reply = match state.progress {
             Progress::Completed(result) => {
                 serde_json::from_value::<CallToolResult>(Value::Object(result)).map(Reply::from)
@@ -218,17 +225,15 @@ impl DurableTasks {
         reply.inspect_err(|error| tracing::warn!(%error, "the outcome of a task is malformed")).ok()
     }
 
-    /// Requests the state of a task until `is_met` returns `true` for it.
-    async fn poll(
-        &self,
-        id: &str,
-        is_met: impl Fn(&Option<(Call, State)>) -> bool,
-    ) -> Result<Option<(Call, State)>, ErrorData> {
+    /// Requests the state of a task until `is_met` returns `true` for it, also after the engine was
+    /// unavailable.
+    async fn poll(&self, id: &str, is_met: impl Fn(&State) -> bool) -> State {
         let mut pause = PAUSE;
         loop {
-            let task = self.load(id).await?;
-            if is_met(&task) {
-                return Ok(task);
+            if let Ok(Some((_, state))) = self.load(id).await
+                && is_met(&state)
+            {
+                return state;
             }
             sleep(pause).await;
             pause = MAX_PAUSE.min(pause * 2);
@@ -278,8 +283,14 @@ impl DurableTasks {
 
     /// Returns a task that has not expired.
     async fn load(&self, id: &str) -> Result<Option<(Call, State)>, ErrorData> {
-        let task = self.engine.get(key_of(id)).await.map_err(|error| self.unavailable(error))?;
-        let Some(EngineTask { call, updated_ms, status }) = task else { return Ok(None) };
+        let found = self.engine.get(key_of(id)).await.map_err(|error| self.unavailable(error))?;
+        let EngineTask { call, updated_ms, status } = match found {
+            Found::Unknown => return Ok(None),
+            Found::Waiting => {
+                return Err(TaskStoreError::Unavailable("it has not begun".into()).into());
+            }
+            Found::Task(task) => task,
+        };
         let progress = match status {
             EngineStatus::Working => Some(Progress::Working { resume: Resume::default() }),
             EngineStatus::Asks(open) => {

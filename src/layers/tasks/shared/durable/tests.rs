@@ -27,7 +27,7 @@ impl TaskEngine for Lossy {
         lost()
     }
 
-    fn get(&self, _: String) -> BoxFuture<'_, Result<Option<EngineTask>, TaskStoreError>> {
+    fn get(&self, _: String) -> BoxFuture<'_, Result<Found, TaskStoreError>> {
         lost()
     }
 
