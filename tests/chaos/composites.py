@@ -210,13 +210,9 @@ INNER = [
 ]
 
 
-def configuration(composites):
-    """Returns the file of the replicas with these composites."""
-    sections = [
-        "[[backends]]\nname = 'backend'\nurl = '${BACKEND_URL}'\ntimeout = '120s'",
-        "[redis]\nurl = '${REDIS_URL}'\nprefix = 'chaos'",
-        "[state]\nstore = 'redis'",
-    ]
+def configuration(composites, store):
+    """Returns the file of the replicas with these composites, and with the sections of a store."""
+    sections = ["[[backends]]\nname = 'backend'\nurl = '${BACKEND_URL}'\ntimeout = '120s'", *store]
     sections += [
         "[[composite_tools]]\n" + "\n".join(f"{key} = {toml(value)}" for key, value in each.items())
         for each in composites

@@ -1,4 +1,4 @@
-"""Kills replicas, restarts Redis, and cuts the connections between them."""
+"""Kills replicas, restarts the store, and cuts the connections between them."""
 
 import asyncio
 import collections
@@ -17,15 +17,15 @@ AWAY = 2
 # The share of replicas that are shut down instead of killed.
 SHUTDOWNS = 0.15
 
-# How long a partition lasts, and how long Redis stays away. The states of runs must be stored
+# How long a partition lasts, and how long the store stays away. The states of runs must be stored
 # within 5 seconds, and a lease expires after 15 seconds.
 PARTITIONS = [0.5, 2, 4, 8, 20]
 OUTAGES = [0, 0, 0.5, 2, 8]
 
 
 class Disruptions:
-    def __init__(self, redis, replicas, runs, tally, needed):
-        self.redis = redis
+    def __init__(self, store, replicas, runs, tally, needed):
+        self.store = store
         self.replicas = replicas
         self.runs = runs
         self.tally = tally
@@ -34,7 +34,7 @@ class Disruptions:
         self.boundaries = collections.Counter()
         # The number of kills that have hit a run within or between calls.
         self.hits = collections.Counter()
-        # The times at which a replica could not reach Redis: the replica, the start and the end.
+        # The times at which a replica could not reach the store: the replica, the start and the end.
         self.outages = []
         # The times at which a replica did not run, likewise.
         self.absences = []
@@ -100,22 +100,29 @@ class Disruptions:
             await asyncio.wait([self.victim], timeout=2)
             self.armed = False
         if not self.victim.done():
-            self.kill(random.choice(self.replicas))
+            self.kill(random.choice(self.busy() or self.replicas))
         return self.victim.result()
+
+    def busy(self):
+        """Returns the replicas that execute runs, as far as their calls show."""
+        return [
+            replica for replica in self.replicas
+            if any(run.boundary(replica.number) for run in self.runs.open)
+        ]
 
     async def restarts(self):
         while True:
             await asyncio.sleep(random.uniform(0.5, 1.5) * RESTART)
             number = random.choice([signal.SIGKILL, signal.SIGTERM])
             start = time.monotonic()
-            await self.redis.stop(number)
+            await self.store.stop(number)
             try:
                 await asyncio.sleep(random.choice(OUTAGES))
             finally:
-                await self.redis.start()
+                await self.store.start()
                 for replica in self.replicas:
                     self.outages.append((replica.number, start, time.monotonic()))
-            self.tally.count("Redis", "killed" if number == signal.SIGKILL else "restarted")
+            self.tally.count("store", "killed" if number == signal.SIGKILL else "restarted")
 
     async def partitions(self):
         while True:
@@ -143,14 +150,14 @@ class Disruptions:
             await self.replacing
 
     def quiet_after(self, replica, moment, seconds):
-        """Returns the time from which on this replica could reach Redis for some seconds."""
+        """Returns the time from which on this replica could reach the store for some seconds."""
         for number, start, end in sorted(self.outages, key=lambda outage: outage[1]):
             if number == replica and start <= moment + seconds and moment <= end:
                 moment = end
         return moment
 
     def has_hit(self, run, only_outages):
-        """Returns whether a disruption, or a replica without Redis, may have hit a run."""
+        """Returns whether a disruption, or a replica without the store, may have hit a run."""
         hits = self.outages if only_outages else self.outages + self.absences
         # The connections of a replica may fail a little later.
         return any(start <= run.ended and run.started <= end + 2 for _, start, end in hits)

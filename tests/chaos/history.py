@@ -16,6 +16,9 @@ UNSAVED = re.compile(r"the run cannot be stored|another process has taken over t
 CANCEL_BOUND = 5
 SLACK = 4
 
+# The maximum time in seconds until the call of a replica reaches the backend.
+DELAY = 1
+
 
 class Run:
     """A run and its history."""
@@ -102,6 +105,7 @@ def check(run, tally, disruptions):
     counts = collections.Counter(call.key for call in run.calls if call.tool in shop.ONCE)
     for key, count in counts.items():
         tally.check(count == 1, f"calls: `{key}` of {run} was called {count} times")
+    check_used(run, tally)
     answers = collections.defaultdict(set)
     for call in run.calls:
         if call.answer is not None:
@@ -123,12 +127,28 @@ def check(run, tally, disruptions):
         )
 
 
+def check_used(run, tally):
+    """Checks that no step is called again after a later step has used its output."""
+    used = {}
+    for call in run.calls:
+        # A composite that another one calls starts again from its first step.
+        if "-" in call.key:
+            continue
+        since = used.get(f"{run.number}/{call.key}", call.began)
+        tally.check(
+            call.began <= since + DELAY,
+            f"calls: `{call.key}` of {run} was called again after its output was used",
+        )
+        for value in call.after:
+            used.setdefault(value, call.began)
+
+
 def check_cancelled(run, tally, disruptions):
     """Checks that a cancelled run makes no more calls after its bound."""
     for call in run.calls:
         # A finally step runs after the cancellation, and has a time of its own.
         bound = CANCEL_BOUND + SLACK + (composites.GRACE if call.key == "undo" else 0)
-        # The replica learns of the cancellation from Redis.
+        # The replica learns of the cancellation from the store.
         since = disruptions.quiet_after(call.replica, run.cancelled, CANCEL_BOUND)
         bound += since - run.cancelled
         began = call.began - run.cancelled

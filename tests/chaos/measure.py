@@ -16,6 +16,7 @@ import composites
 import history
 import messages
 import servers
+import stores
 import wire
 from client import CAPABILITIES
 from shop import Shop
@@ -63,14 +64,17 @@ class Setup:
         self.runs = history.Runs()
         self.shop = Instant("", self.runs, Tally())
         self.port = await self.shop.start()
-        self.redis = servers.Redis(self.folder, True)
+        self.redis = stores.Redis(self.folder, True)
         await self.redis.start()
 
     async def replica(self, prefix="chaos"):
         """Starts a replica that is connected to Redis directly."""
-        text = composites.configuration([QUESTION, timed("stored"), timed("plain", task="never")])
+        timings = [timed("stored"), timed("plain", task="never")]
+        text = composites.configuration([QUESTION, *timings], stores.Redis.sections)
         (self.folder / "tools.toml").write_text(text.replace("'chaos'", f"'{prefix}'"))
-        self.current = servers.Replica(0, self.program, self.folder, self.redis, self.port)
+        self.current = servers.Replica(
+            0, self.program, self.folder, self.redis, self.redis, self.port
+        )
         await self.current.run()
 
     async def stop(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Kills replicas, restarts Redis and cuts connections while runs are stored in Redis.
+"""Kills replicas, restarts the store and cuts connections while Redis or Restate stores runs.
 
-Starts a backend, a Redis server and three replicas of the gateway, and fails if a run does not end,
+Starts a backend, a store and three replicas of the gateway, and fails if a run does not end,
 if a call that must not be repeated is made twice, if an answer is used twice, or if a cancelled run
 continues. See `README.md` in this folder.
 """
@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import collections
 import contextlib
-import json
 import pathlib
 import random
 import resource
@@ -24,16 +23,13 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "load"))
 import composites
 import history
 import servers
+import stores
 from client import Client
 from disruptions import Disruptions
 from shop import Shop
 from tally import Tally
 
 REPLICAS = 3
-
-# The number of runs after which the test waits for all runs, and removes them from Redis, which
-# stores at most 10 000 tasks.
-BATCH = 2500
 
 # The time in seconds in which runs without a client must have ended: a lease, and some takeovers.
 LAST = 90
@@ -48,8 +44,8 @@ REQUIRED = [
     ("runs", "cancelled"), ("answers", "used"),
 ]
 REQUIRED_OF_MANY = [
-    ("replicas", "shut down"), ("Redis", "killed"), ("Redis", "restarted"), ("partitions", "cut"),
-    ("partitions", "silent"), ("partitions", "slow"), ("runs", "lost"), ("runs", "not stored"),
+    ("replicas", "shut down"), ("store", "killed"), ("store", "restarted"), ("partitions", "cut"),
+    ("partitions", "silent"), ("partitions", "slow"), ("runs", "lost"),
     ("lost steps", "had been called"),
 ]
 
@@ -72,15 +68,20 @@ class Chaos:
     async def start(self):
         self.shop = Shop(self.options.fault, self.runs, self.tally)
         port = await self.shop.start()
-        self.redis = servers.Redis(self.folder, self.options.fault == "forget")
-        await self.redis.start()
-        text = composites.configuration(composites.COMPOSITES + composites.INNER)
+        store = stores.STORES[self.options.store]
+        self.store = store(self.folder, self.options.fault == "forget")
+        await self.store.start()
+        text = composites.configuration(composites.COMPOSITES + composites.INNER, store.sections)
         (self.folder / "tools.toml").write_text(text)
         self.replicas = []
+        self.store.balancer = servers.Balancer(self.replicas)
+        await self.store.balancer.start()
         for number in range(REPLICAS):
-            link = servers.Link(self.redis)
+            link = servers.Link(self.store)
             await link.start()
-            replica = servers.Replica(number, self.options.program, self.folder, link, port)
+            replica = servers.Replica(
+                number, self.options.program, self.folder, self.store, link, port
+            )
             self.replicas.append(replica)
             await replica.run()
         self.client = Client(self.replicas, self.runs, self.tally)
@@ -91,14 +92,14 @@ class Chaos:
         }
         self.boundaries = len(boundaries)
         self.disruptions = Disruptions(
-            self.redis, self.replicas, self.runs, self.tally, boundaries
+            self.store, self.replicas, self.runs, self.tally, boundaries
         )
         self.shop.on_change = self.disruptions.on_change
 
     async def stop(self):
         for replica in self.replicas:
             await replica.kill()
-        await self.redis.stop()
+        await self.store.stop()
 
     async def batch(self, count):
         """Lets this many runs end while everything fails, and checks that nothing is left."""
@@ -121,28 +122,21 @@ class Chaos:
             await disrupting
         await working
         await self.disruptions.heal()
-        await self.check_redis()
+        await self.check_store()
 
-    async def check_redis(self):
+    async def check_store(self):
         """Waits until no task works any more, and removes all tasks."""
         end = time.monotonic() + LAST
-        while (working := self.tasks("working")) and time.monotonic() < end:
+        while (working := self.store.working()) and time.monotonic() < end:
             await asyncio.sleep(1)
-        self.tally.check(not working, f"Redis: {len(working)} tasks still work")
-        for key in self.tasks("unfinished"):
-            [call] = self.redis.command("HGET", f"{{chaos:task}}:record:{key}", "call")
-            run = self.runs[json.loads(call)["params"]["arguments"]["run"]]
+        self.tally.check(not working, f"store: {working} tasks still work")
+        for number in self.store.unfinished():
+            run = self.runs[number]
             # The client does not know the ID of such a task, and so cannot answer its questions.
             is_asking = run.outcome in UNKNOWN and run.composite == "questions"
-            self.tally.check(is_asking, f"Redis: {run} ({run.outcome}) is left as a task")
+            self.tally.check(is_asking, f"store: {run} ({run.outcome}) is left as a task")
             self.tally.count("tasks without a client", "wait for an answer")
-        self.redis.command("FLUSHALL")
-
-    def tasks(self, of):
-        """Returns the keys of the tasks in a set."""
-        keys = self.redis.command("ZRANGE", f"{{chaos:task}}:{of}", 0, -1)
-        # The reply of an empty set is an empty line.
-        return [key for key in keys if key]
+        self.store.clear()
 
     def check_runs(self):
         for run in self.runs.values():
@@ -153,7 +147,7 @@ class Chaos:
         for replica in self.replicas:
             self.tally.check("panicked" not in replica.log(), "the log contains `panicked`")
         has_many = self.options.runs >= MANY
-        for group, kind in REQUIRED + REQUIRED_OF_MANY * has_many:
+        for group, kind in REQUIRED + (REQUIRED_OF_MANY + self.store.required) * has_many:
             self.tally.check(self.tally.total(group, kind), f"`{group}: {kind}` did not occur")
         needed = self.disruptions.needed
         self.tally.check(
@@ -167,8 +161,8 @@ async def test(options, folder, tally):
     try:
         left = options.runs
         while left > 0:
-            await chaos.batch(min(left, BATCH))
-            left -= BATCH
+            await chaos.batch(min(left, chaos.store.batch))
+            left -= chaos.store.batch
             print(f"{options.runs - max(left, 0)} runs have ended", flush=True)
         chaos.check_runs()
     finally:
@@ -178,16 +172,22 @@ async def test(options, folder, tally):
 
 def print_summary(chaos, seconds):
     disruptions = chaos.disruptions
-    print(f"{chaos.options.runs} runs in {seconds:.0f} s, over {REPLICAS} replicas")
+    print(f"{chaos.options.runs} runs in {seconds:.0f} s, over {REPLICAS} replicas, "
+          f"with {chaos.store.name}")
     hit = len(disruptions.boundaries)
     print(f"kills have hit {hit} of {chaos.boundaries} step boundaries, and runs "
           f"{sum(disruptions.boundaries.values())} times: "
           + ", ".join(f"{kind} {number}" for kind, number in disruptions.hits.items()))
-    takeovers = sum(replica.log().count("took over a task") for replica in chaos.replicas)
-    print(f"replicas took over tasks {takeovers} times")
+    if chaos.store.takeover:
+        takeovers = sum(replica.log().count(chaos.store.takeover) for replica in chaos.replicas)
+        print(f"replicas took over tasks {takeovers} times")
+    moved = sum(len({call.replica for call in run.calls}) > 1 for run in chaos.runs.values())
+    print(f"runs with calls from several replicas: {moved}")
     calls = [call for run in chaos.runs.values() for call in run.calls]
     counts = collections.Counter(call.tool for call in calls)
     print("calls: " + ", ".join(f"{tool} {number}" for tool, number in sorted(counts.items())))
+    counts = collections.Counter(call.replica for call in calls)
+    print("calls by replica: " + ", ".join(str(counts[number]) for number in range(REPLICAS)))
 
 
 def print_histories(chaos, tally):
@@ -203,27 +203,30 @@ def print_histories(chaos, tally):
             print(f"  {moment - run.started:8.3f} s  {line}")
         for replica, start, end in chaos.disruptions.outages:
             if start <= (run.ended or end) and run.started <= end:
-                print(f"  {start - run.started:8.3f} s  replica {replica} could not reach Redis "
+                print(f"  {start - run.started:8.3f} s  replica {replica} could not reach the store "
                       f"for {end - start:.1f} s")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", required=True, help="the program mcp-composite")
+    parser.add_argument(
+        "--store", choices=stores.STORES, default="redis", help="where runs are stored"
+    )
     parser.add_argument("--runs", type=int, default=10_000, help="the number of runs")
     parser.add_argument("--parallel", type=int, default=200, help="the number of runs at a time")
     parser.add_argument("--seed", type=int, help="repeats the random choices of a test")
     parser.add_argument("--keep", metavar="FOLDER", help="copies the file and the logs there")
     parser.add_argument(
         "--fault", choices=["repeat", "forget"], default="", help="lets a server fail, so that the "
-        "test must fail: the backend calls all its tools idempotent, or Redis stores nothing on disk"
+        "test must fail: the backend calls all its tools idempotent, or the store loses its data"
     )
     options = parser.parse_args()
     options.program = pathlib.Path(options.program).resolve()
     if not options.program.is_file():
-        sys.exit(f"{options.program} does not exist: run `cargo build --features cli,redis` first")
-    if not shutil.which("redis-server"):
-        sys.exit("this test needs `redis-server`, as with `apt-get install redis-server`")
+        sys.exit(f"{options.program} does not exist: build it with the features `cli,redis,restate`")
+    if missing := stores.STORES[options.store].missing():
+        sys.exit(missing)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     seed = random.randrange(2**32) if options.seed is None else options.seed

@@ -1,4 +1,4 @@
-"""The Redis server, the replicas, and the connections between them, all of which can fail."""
+"""The replicas, and the connections between them and the store, all of which can fail."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 
 from gateway import Gateway
@@ -31,45 +30,15 @@ async def listens(port, process, log):
     sys.exit(f"a process does not listen; its log:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-class Redis:
-    """A Redis server that writes each change to disk before it answers, unless it `forgets`."""
-
-    def __init__(self, folder, forgets):
-        self.folder = folder
-        self.forgets = forgets
-        self.port = free_port()
-
-    async def start(self):
-        options = {
-            "--port": self.port, "--bind": "127.0.0.1", "--dir": self.folder, "--save": "",
-            "--appendonly": "no" if self.forgets else "yes", "--appendfsync": "always",
-        }
-        self.process = await asyncio.create_subprocess_exec(
-            "redis-server", *(str(text) for option in options.items() for text in option),
-            "--logfile", self.folder / "redis.log", stdin=asyncio.subprocess.DEVNULL,
-        )
-        await listens(self.port, self.process, self.folder / "redis.log")
-
-    async def stop(self, number=signal.SIGKILL):
-        self.process.send_signal(number)
-        await self.process.wait()
-
-    def command(self, *words):
-        """Returns the lines of the reply to a command."""
-        command = ["redis-cli", "-p", str(self.port), "--raw", *map(str, words)]
-        reply = subprocess.run(command, check=True, capture_output=True, timeout=60)
-        return reply.stdout.decode().splitlines()
-
-
 class Link:
-    """A TCP proxy between one replica and Redis.
+    """A TCP proxy between one replica and the store.
 
     Its mode is `open`, `cut` (connections are closed), `silent` (connections are accepted, and data
     arrives when the mode changes) or `slow`.
     """
 
-    def __init__(self, redis):
-        self.redis = redis
+    def __init__(self, store):
+        self.store = store
         self.mode = "open"
         self.changed = asyncio.Event()
         self.writers = set()
@@ -87,9 +56,13 @@ class Link:
                 writer.transport.abort()
 
     async def accept(self, reader, writer):
+        await self.connect(reader, writer, self.store.port)
+
+    async def connect(self, reader, writer, port):
+        """Forwards a connection to a port of the store or the replica."""
         await self.passable()
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.redis.port)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
             writer.transport.abort()
             return
@@ -115,19 +88,45 @@ class Link:
         writer.close()
 
 
+class Balancer:
+    """A load balancer in front of the addresses at which the store calls the replicas."""
+
+    def __init__(self, replicas):
+        self.replicas = replicas
+
+    async def start(self):
+        self.server = await asyncio.start_server(self.accept, "127.0.0.1", 0)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def accept(self, reader, writer):
+        """Forwards a connection to a random replica that runs and can be reached."""
+        running = [
+            replica for replica in self.replicas
+            if replica.is_running() and replica.link.mode != "cut"
+        ]
+        if not running:
+            writer.transport.abort()
+            return
+        replica = random.choice(running)
+        await replica.link.connect(reader, writer, replica.endpoint)
+
+
 class Replica(Gateway):
     """A process of the gateway, which is started again at the same address."""
 
-    def __init__(self, number, program, folder, link, backend_port):
+    def __init__(self, number, program, folder, store, link, backend_port):
         self.number = number
         self.program = program
         self.link = link
+        self.process = None
         self.address = ("127.0.0.1", free_port())
+        # The port at which the store calls the replica, if it does so.
+        self.endpoint = free_port()
         self.file = folder / "tools.toml"
         self.log_path = folder / f"replica-{number}.log"
-        self.environment = os.environ | {
+        environment, self.arguments = store.options(self)
+        self.environment = os.environ | environment | {
             "BACKEND_URL": f"http://127.0.0.1:{backend_port}/{number}",
-            "REDIS_URL": f"redis://127.0.0.1:{link.port}",
         }
 
     async def run(self):
@@ -135,9 +134,12 @@ class Replica(Gateway):
         with self.log_path.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 self.program, "serve", self.file, "--http", address, "--drain", "1s",
-                env=self.environment, stdin=asyncio.subprocess.DEVNULL, stderr=log,
+                *self.arguments, env=self.environment, stdin=asyncio.subprocess.DEVNULL, stderr=log,
             )
         await listens(self.address[1], self.process, self.log_path)
+
+    def is_running(self):
+        return self.process is not None and self.process.returncode is None
 
     def kill_now(self):
         """Kills the process, without waiting for its end."""

@@ -30,10 +30,12 @@ PROPERTIES = {
 class Call:
     """A call of a step: when it began and ended, and which replica made it."""
 
-    def __init__(self, replica, tool, key, answer):
+    def __init__(self, replica, tool, key, after, answer):
         self.replica = replica
         self.tool = tool
         self.key = key
+        # The values of earlier steps that the call has.
+        self.after = after
         self.answer = answer
         self.began = time.monotonic()
         self.ended = None
@@ -77,8 +79,9 @@ class Shop(backend.Backend):
         key = arguments["step"]
         if "element" in arguments:
             key = f"{key}.{arguments['element']}"
-        self.check_inputs(run, key, arguments.get("after", []))
-        call = Call(int(path.strip("/")), name, key, arguments.get("answer"))
+        after = arguments.get("after", [])
+        self.check_inputs(run, key, after)
+        call = Call(int(path.strip("/")), name, key, after, arguments.get("answer"))
         run.calls.append(call)
         try:
             self.on_change(run, call)
