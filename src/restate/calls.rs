@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -35,6 +36,8 @@ struct Running {
     tasks: JoinSet<()>,
     /// The calls by the ID of the awakeable that receives their output.
     handles: HashMap<String, AbortHandle>,
+    /// Whether this process makes no further calls, because it is about to end.
+    is_closed: bool,
 }
 
 // === impl Calls ===
@@ -50,8 +53,30 @@ impl Calls {
         running.handles.get(awakeable).is_some_and(|call| !call.is_finished())
     }
 
+    /// Returns `true` if this process makes no further calls.
+    pub(super) fn is_closed(&self) -> bool {
+        self.running().is_closed
+    }
+
+    /// Makes no further calls, and waits until the outputs of the current ones are stored.
+    pub(super) async fn finished(&self) {
+        let mut tasks = self.take();
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Makes no further calls, and cancels the current ones, whose outputs are not stored.
+    pub(super) async fn close(&self) {
+        self.take().shutdown().await;
+    }
+
+    fn take(&self) -> JoinSet<()> {
+        let mut running = self.running();
+        running.is_closed = true;
+        mem::take(&mut running.tasks)
+    }
+
     /// Makes a call, and completes the awakeable with its output. The call ends at the latest at
-    /// `deadline`.
+    /// `deadline`. Does nothing if this process makes no further calls.
     pub(super) fn start(
         self: &Arc<Self>,
         awakeable: String,
@@ -67,6 +92,9 @@ impl Calls {
             store(&client, &id, body).await;
         };
         let mut running = self.running();
+        if running.is_closed {
+            return;
+        }
         while running.tasks.try_join_next().is_some() {}
         running.handles.retain(|_, call| !call.is_finished());
         let handle = running.tasks.spawn(call);
@@ -86,8 +114,8 @@ impl Calls {
     }
 }
 
-/// Completes an awakeable with the output of a call. If the server rejects the output, completes the
-/// awakeable with an error, so that the step fails.
+/// Completes an awakeable with the output of a call. If the server rejects the output, completes
+/// the awakeable with an error, so that the step fails.
 async fn store(client: &Client, awakeable: &str, output: Vec<u8>) {
     let Err(error) = persist(|| client.resolve(awakeable, output.clone())).await else { return };
     tracing::error!(%error, "the output of a call is lost, because it was rejected");

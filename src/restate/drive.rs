@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    future::poll_fn,
+    future::{pending, poll_fn},
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -186,6 +186,10 @@ impl<'c> Driver<'c> {
 
     /// Plans a call. If it may not be repeated, first stores that it is about to be made.
     async fn start(&mut self, id: u64, effect: Effect) {
+        if self.calls.is_closed() {
+            // The run continues in another process.
+            return pending().await;
+        }
         let Effect { name, run, lost, deadline } = effect;
         let is_first = AtomicBool::new(lost.is_none());
         if lost.is_some() {

@@ -35,6 +35,10 @@
 //! - A run continues only with the definition with which it started. After a change, Restate
 //!   reports a journal mismatch and tries again; cancel the task, or restore the definition.
 //! - While the Restate server is unavailable, calls that can become tasks return an error.
+//! - A process that is shut down makes no further calls, and waits for the current ones until
+//!   [`TaskRegistry::close`], which cancels them. Their runs continue in other processes.
+//! - If the connection of a process to the server is lost, the calls that it makes for a run go on
+//!   until they end or until the deadline of the run, even if the task is cancelled meanwhile.
 //! - The number of tasks is not limited. Limit calls with a [budget](crate::budget).
 //! - If the client disconnects within the first second of a call with
 //!   [`TaskMode::Optional`](crate::composite::TaskMode::Optional), the run continues.
@@ -145,11 +149,13 @@ impl RestateServer {
     /// for which the server calls the [endpoint](Self::serve).
     #[must_use]
     pub fn tasks(&self) -> TaskRegistry {
-        TaskRegistry::with_engine(Arc::new(Engine(self.client.clone())), self.runs.clone())
+        let (client, calls) = (self.client.clone(), self.calls.clone());
+        TaskRegistry::with_engine(Arc::new(Engine { client, calls }), self.runs.clone())
     }
 
     /// Serves the endpoint that the server calls, until `stop` completes. Runs that have not ended
-    /// then continue in another process.
+    /// then continue in another process. Before the process ends, wait for
+    /// [`TaskRegistry::finished`], and then call [`TaskRegistry::close`].
     ///
     /// # Errors
     ///

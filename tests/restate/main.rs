@@ -268,6 +268,49 @@ fn calls_go_on_while_the_server_restarts() {
 }
 
 #[test]
+fn shutdown_waits_for_calls_and_starts_no_others() {
+    let server = Server::start();
+    let port = free_port();
+    let replica = start(&server, port);
+    let id = replica.block_on(async {
+        let id = replica.service.start("report", json!({})).await;
+        called(&replica.tools, "slow", 1).await;
+        replica.registry.finished().await;
+        id
+    });
+    let mut first = replica.tools.called();
+    replica.kill();
+    assert!(!first.contains(&"echo".to_owned()), "{first:?}");
+
+    let other = start(&server, port);
+    other.block_on(async {
+        let text = other.service.text(&id).await;
+        assert!(text.contains("slow") && text.contains("flaky"), "{text}");
+        let again = other.tools.called();
+        assert!(!again.iter().any(|tool| tool == "slow" || tool == "fast"), "{again:?}");
+        first.extend(again);
+        assert_eq!(first.iter().filter(|tool| *tool == "echo").count(), 1, "{first:?}");
+    });
+}
+
+#[test]
+fn closed_process_stores_no_results_of_calls() {
+    let server = Server::start();
+    let port = free_port();
+    let replica = start(&server, port);
+    let id = replica.block_on(async {
+        let id = replica.service.start("reads", json!({})).await;
+        called(&replica.tools, "read", 1).await;
+        replica.registry.close().await;
+        id
+    });
+    replica.kill();
+
+    let other = start(&server, port);
+    other.block_on(async { assert_eq!(other.service.text(&id).await, "read") });
+}
+
+#[test]
 fn task_that_has_not_begun_is_not_unknown() {
     let server = Server::start();
     let port = free_port();

@@ -7,7 +7,7 @@ use mcp_composite::{
     message::{Context, Request, ToolAnswer},
     restate::RestateServer,
     stack::Stack,
-    tasks::TaskLayer,
+    tasks::{TaskLayer, TaskRegistry},
     testing::{self, Server as Tools},
 };
 use rmcp::model::{
@@ -30,6 +30,7 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 pub(crate) struct Replica {
     runtime: Runtime,
     pub(crate) service: Service,
+    pub(crate) registry: TaskRegistry,
     pub(crate) tools: Tools,
 }
 
@@ -67,11 +68,12 @@ impl Replica {
     fn new(ingress: &str, file: &str, tools: Tools) -> (Self, RestateServer) {
         let restate = RestateServer::new(ingress).unwrap();
         let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
-        let layer = config.stack_layer().tasks(TaskLayer::new().registry(restate.tasks()));
+        let registry = restate.tasks();
+        let layer = config.stack_layer().tasks(TaskLayer::new().registry(registry.clone()));
         let service = layer.layer(tools.clone());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { service.watch_tasks() });
-        (Self { runtime, service: Service(service), tools }, restate)
+        (Self { runtime, service: Service(service), registry, tools }, restate)
     }
 
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {

@@ -156,6 +156,9 @@ impl TaskRegistry {
     /// With a shared store, waits until this process runs no task. Tasks that wait for input remain
     /// in the store, and other replicas continue them.
     ///
+    /// With a durable engine, waits until the calls that this process makes have ended. Their runs
+    /// continue in other processes.
+    ///
     /// Use this method to wait for running tasks before a program ends. To bound the time, wrap the
     /// future in `tokio::time::timeout`, and then call [`close`](Self::close).
     pub async fn finished(&self) {
@@ -167,13 +170,18 @@ impl TaskRegistry {
         if let Some(shared) = &self.shared {
             shared.finished().await;
         }
+        #[cfg(feature = "restate")]
+        if let Some(durable) = &self.durable {
+            durable.finished().await;
+        }
     }
 
     /// Cancels all tasks that have not ended, and waits until their runs are dropped. From now on,
     /// rejects new tasks.
     ///
     /// With a shared store, releases the tasks that this process runs instead of cancelling them.
-    /// Other replicas continue them.
+    /// Other replicas continue them. With a durable engine, cancels the calls that this process
+    /// makes.
     ///
     /// Call this before the runtime ends, so that the calls of the runs are cancelled in time.
     pub async fn close(&self) {
@@ -186,6 +194,10 @@ impl TaskRegistry {
         runs.shutdown().await;
         if let Some(shared) = &self.shared {
             shared.close().await;
+        }
+        #[cfg(feature = "restate")]
+        if let Some(durable) = &self.durable {
+            durable.close().await;
         }
     }
 

@@ -60,6 +60,12 @@ pub(crate) trait TaskEngine: fmt::Debug + Send + Sync {
 
     /// Cancels a task. Does nothing if the task has ended.
     fn cancel(&self, key: String) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+
+    /// Starts no further calls in this process, and waits until the current ones have ended.
+    fn finished(&self) -> BoxFuture<'_, ()>;
+
+    /// Starts no further calls in this process, and cancels the current ones.
+    fn close(&self) -> BoxFuture<'_, ()>;
 }
 
 /// The outcome of a search for a task.
@@ -273,6 +279,16 @@ impl DurableTasks {
             return Ok(());
         }
         self.engine.cancel(key_of(id)).await.map_err(|error| self.unavailable(error))
+    }
+
+    /// Starts no further calls in this process, and waits until the current ones have ended.
+    pub(crate) async fn finished(&self) {
+        self.engine.finished().await;
+    }
+
+    /// Starts no further calls in this process, and cancels the current ones.
+    pub(crate) async fn close(&self) {
+        self.engine.close().await;
     }
 
     /// Returns a task of `owner`. The error does not depend on whether the task exists.

@@ -38,6 +38,14 @@ impl TaskEngine for Lossy {
     fn cancel(&self, _: String) -> BoxFuture<'_, Result<(), TaskStoreError>> {
         lost()
     }
+
+    fn finished(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {}.boxed()
+    }
 }
 
 #[tokio::test(start_paused = true)]
