@@ -11,9 +11,7 @@ import shop
 LOST = re.compile(r"the server stopped while `([^`]+)` ran")
 UNSAVED = re.compile(r"the run cannot be stored|another process has taken over the run")
 
-# The time in seconds after which a cancelled run makes no more calls: the longest time between two
-# renewals of a lease. The machine may be slow.
-CANCEL_BOUND = 5
+# The machine may be slow.
 SLACK = 4
 
 # The maximum time in seconds until the call of a replica reaches the backend.
@@ -145,11 +143,12 @@ def check_used(run, tally):
 
 def check_cancelled(run, tally, disruptions):
     """Checks that a cancelled run makes no more calls after its bound."""
+    limit = disruptions.store.cancel_bound
     for call in run.calls:
         # A finally step runs after the cancellation, and has a time of its own.
-        bound = CANCEL_BOUND + SLACK + (composites.GRACE if call.key == "undo" else 0)
+        bound = limit + SLACK + (composites.GRACE if call.key == "undo" else 0)
         # The replica learns of the cancellation from the store.
-        since = disruptions.quiet_after(call.replica, run.cancelled, CANCEL_BOUND)
+        since = disruptions.quiet_after(call.replica, run.cancelled, limit)
         bound += since - run.cancelled
         began = call.began - run.cancelled
         ended = (call.ended or time.monotonic()) - run.cancelled

@@ -28,6 +28,9 @@ class Redis:
     ]
     # What must have happened at least once in a test with many runs.
     required = [("runs", "not stored")]
+    # The time in seconds after which a cancelled run makes no more calls: the longest time between
+    # two renewals of a lease.
+    cancel_bound = 5
     # The message in the log of a replica that continues a task of another one.
     takeover = "took over a task"
 
@@ -99,6 +102,8 @@ class Restate:
     batch = 2500
     sections = []
     required = []
+    # The longest time until the server executes an interrupted run again, twice.
+    cancel_bound = 10
     # A replica does not know whether it is the first that executes a run.
     takeover = None
 

@@ -15,8 +15,8 @@ use crate::server::{ask, content, failed, field, form, model, text};
 
 /// The recommended interval of `tasks/get` in milliseconds.
 const POLL_INTERVAL: u64 = 100;
-/// The time that a tool takes in addition to the time in its description, so that the time of a call
-/// never equals the time in which a gateway waits for a result.
+/// The time that a tool takes in addition to the time in its description, so that the time of a
+/// call never equals the time in which a gateway waits for a result.
 const OVERHEAD: Duration = Duration::from_millis(200);
 
 /// The server of the scenarios for tasks. All clones are one server.
