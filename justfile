@@ -91,11 +91,11 @@ soak minutes="1" profile="dev" callers="300":
     cargo build --profile {{profile}} --all-features --example misbehaving
     cargo run --profile {{profile}} --all-features --example soak -- --minutes {{minutes}} --callers {{callers}}
 
-# Stored runs while replicas, Redis and their connections fail: a minute, or `just chaos 10000
-# release`; needs `redis-server`.
-chaos runs="200" profile="dev":
+# Stored runs while replicas, the store and their connections fail: a minute, or `just chaos 10000
+# release restate`; needs `redis-server` or npm.
+chaos runs="200" profile="dev" store="redis":
     cargo build --profile {{profile}} --all-features --bin mcp-composite
-    tests/chaos/run.py --program target/{{ if profile == "dev" { "debug" } else { profile } }}/mcp-composite --runs {{runs}}
+    tests/chaos/run.py --program target/{{ if profile == "dev" { "debug" } else { profile } }}/mcp-composite --runs {{runs}} --store {{store}}
 
 # Hostile peers among good ones: a minute, or `just hostile 20` for twenty. In a debug build
 # the latencies would be those of unoptimized parsers.
