@@ -28,6 +28,9 @@
 //! - If only the connection to the Restate server is lost, the calls of this process go on, and
 //!   their results are sent when the server is available again. If the server executes the run in
 //!   another process in the meantime, the first two rules apply.
+//! - A process that receives the start of a run late, because its connection was interrupted,
+//!   cannot know that another process has continued the run. It may make one call that the other
+//!   has made, but only of a tool that may be called again.
 //! - If the server rejects a result permanently (a 4xx status except 408, 425 and 429), for example
 //!   because the result is too large, its call fails with an error of the kind `lost`.
 //! - A composite that another composite calls is one tool call.

@@ -34,7 +34,7 @@ class Disruptions:
         self.boundaries = collections.Counter()
         # The number of kills that have hit a run within or between calls.
         self.hits = collections.Counter()
-        # The times at which a replica could not reach the store: the replica, the start and the end.
+        # The times at which a replica could not reach the store: its number, the start and the end.
         self.outages = []
         # The times at which a replica did not run, likewise.
         self.absences = []
@@ -150,11 +150,22 @@ class Disruptions:
             await self.replacing
 
     def quiet_after(self, replica, moment, seconds):
-        """Returns the time from which on this replica could reach the store for some seconds."""
+        """Returns the time from which on this replica could reach the store for some seconds.
+
+        If the replica is `None`, all replicas could do so.
+        """
         for number, start, end in sorted(self.outages, key=lambda outage: outage[1]):
-            if number == replica and start <= moment + seconds and moment <= end:
+            if replica in (number, None) and start <= moment + seconds and moment <= end:
                 moment = end
         return moment
+
+    def was_away(self, replica, start, end):
+        """Returns whether this replica could not reach the store at some time in this interval."""
+        # The connections of a replica may fail a little later.
+        return any(
+            number == replica and begun <= end and ended + 2 >= start
+            for number, begun, ended in self.outages
+        )
 
     def has_hit(self, run, only_outages):
         """Returns whether a disruption, or a replica without the store, may have hit a run."""

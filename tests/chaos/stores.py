@@ -31,6 +31,8 @@ class Redis:
     # The time in seconds after which a cancelled run makes no more calls: the longest time between
     # two renewals of a lease.
     cancel_bound = 5
+    # Whether a replica may execute a run before it makes a call of it.
+    moves_runs = False
     # The message in the log of a replica that continues a task of another one.
     takeover = "took over a task"
 
@@ -104,6 +106,7 @@ class Restate:
     required = []
     # The longest time until the server executes an interrupted run again, twice.
     cancel_bound = 10
+    moves_runs = True
     # A replica does not know whether it is the first that executes a run.
     takeover = None
 

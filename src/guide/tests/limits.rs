@@ -133,6 +133,8 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "config/lock_file.rs VERSION",
             "layers/tasks/shared/record.rs VERSION",
             "testing/replay.rs VERSION",
+            "restate/client.rs NOT_ENDED",
+            "restate/drive.rs CANCELLED",
         ],
     ),
 ];
