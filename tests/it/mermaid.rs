@@ -8,10 +8,11 @@ use std::{
 use mcp_composite::{
     composite::{
         Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut, Finally,
-        ForEach, JsonType, OnError, Otherwise, Output, OutputProperty, Plan, Race, Repeat, Retry,
-        Step, Stop, Strategy, Success, Switch, Target, Workflow,
+        FlowLabel, FlowPolicy, ForEach, JsonType, OnError, Otherwise, Output, OutputProperty, Plan,
+        Race, Repeat, Retry, Step, Stop, Strategy, Success, Switch, Target, ToolCall, Workflow,
     },
     mermaid::{Recorder, Run},
+    pattern::Selection,
     store::SignedStore,
     testing::{self, Answer, Server},
 };
@@ -231,6 +232,75 @@ fn each_strategy_is_drawn_as_it_runs() {
             c0n2 --> c0n3
         end
     "#);
+}
+
+#[test]
+fn path_of_forbidden_data_is_drawn() {
+    let tools = |name| Selection::default().allow([name]).unwrap();
+    let policy = FlowPolicy::new()
+        .label(tools("mail"), [FlowLabel::Private, FlowLabel::Untrusted])
+        .label(tools("post"), [FlowLabel::Egress]);
+    let text = |text: &str| json!({ "text": text });
+    let publish = CompositeTool::pipeline(
+        "publish",
+        "Publishes",
+        [
+            Step::new("check", "count"),
+            Step::new("post", ToolCall::new("post").arguments(text("$input.text"))),
+        ],
+    );
+    let outer = CompositeTool::workflow(
+        "outer",
+        "Reads and publishes",
+        [
+            Step::new("read", "mail"),
+            Step::new("next", "count").condition("steps.read.text == 'x'"),
+            Step::new("last", ToolCall::new("publish").arguments(text("$steps.read.text")))
+                .depends_on(["next"]),
+        ],
+    );
+    let layer = CompositeLayer::new([publish, outer]).unwrap();
+    let plain = layer.flowchart("outer").unwrap();
+    let chart = plain.clone().violations(&layer.check_flow(&policy));
+    insta::assert_snapshot!(chart.to_string(), @r#"
+    flowchart TB
+        subgraph c0["outer, workflow"]
+            c0n0(["input"])
+            c0n1["read<br/>mail"]
+            c0n2["next<br/>count<br/>if steps#46;read#46;text #61;#61; #39;x#39;<br/>untrusted data decides whether a step runs"]
+            c0n3[["last<br/>publish"]]
+            c0n4(["answer<br/>of the last step that completes"])
+            c0n0 --> c0n1
+            c0n1 --> c0n2
+            c0n2 --> c0n3
+            c0n3 --> c0n4
+        end
+        subgraph c1["publish, pipeline"]
+            c1n0(["input"])
+            c1n1["check<br/>count"]
+            c1n2["post<br/>private data reaches an #96;egress#96; tool"]
+            c1n3(["answer<br/>of the last step that completes"])
+            c1n0 --> c1n1
+            c1n1 --> c1n2
+            c1n2 --> c1n3
+        end
+        c0n3 -.-> c1
+        c0n1 ==>|"untrusted data"| c0n2
+        c0n1 ==>|"private data"| c0n3
+        c0n3 ==>|"private data"| c1n2
+        linkStyle 8 stroke:#d32f2f,color:#d32f2f
+        linkStyle 9 stroke:#d32f2f,color:#d32f2f
+        linkStyle 10 stroke:#d32f2f,color:#d32f2f
+        classDef conditional stroke-dasharray:4
+        class c0n2 conditional
+        classDef forbidden stroke:#d32f2f,stroke-width:3px
+        class c0n1,c0n2,c0n3,c1n2 forbidden
+    "#);
+    assert_eq!(plain.clone().violations(&layer.check_flow(&FlowPolicy::new())), plain);
+    // The violation is in the composite that passes the data on.
+    let inner = layer.flowchart("publish").unwrap();
+    let marked = inner.clone().violations(&layer.check_flow(&policy)).to_string();
+    assert_eq!(marked, inner.to_string());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{
     policy::FlowLabel,
     rule::Rule,
     summary::Summary,
-    taint::{Hop, Taint},
+    taint::{Hop, StepPlace, Taint},
     violation::{FlowReport, FlowViolation},
 };
 use crate::{
@@ -502,10 +502,9 @@ impl<'p> Flows<'p> {
         Hop { place: Some(self.place(step)), ..self.hop_to(what) }
     }
 
-    /// Returns the name of a step for messages, such as ``step `read` ``.
-    fn place(&self, step: usize) -> String {
+    fn place(&self, step: usize) -> StepPlace {
         let kind = if self.list() == "targets" { "target" } else { "step" };
-        format!("{kind} `{}`", self.compiled.plan.steps()[step].id)
+        StepPlace { kind, id: self.compiled.plan.steps()[step].id.clone() }
     }
 
     /// Creates a stage of a path that belongs to no step. `what` describes the stage.

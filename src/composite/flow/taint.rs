@@ -1,6 +1,6 @@
 //! The labels of values. Each label has the path on which labeled data reaches the value.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// A label of data, which restricts the uses of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +42,28 @@ pub(super) struct Hop {
     pub(super) composite: Arc<str>,
     /// A description of this stage, such as the name of a tool or argument.
     pub(super) what: String,
-    /// The step or target to which this stage belongs, such as ``step `read` ``. `None` if it
-    /// belongs to no step or target.
-    pub(super) place: Option<String>,
+    /// The step or target to which this stage belongs. `None` if it belongs to no step or target.
+    pub(super) place: Option<StepPlace>,
+}
+
+/// A step or target of a composite. `Display` prints it for messages, such as ``step `read` ``.
+#[derive(Clone, Debug)]
+pub(super) struct StepPlace {
+    /// `step` or `target`.
+    pub(super) kind: &'static str,
+    pub(super) id: Arc<str>,
+}
+
+// === impl Source ===
+
+impl Source {
+    /// Returns a name for data with this label, such as `private data`.
+    pub(super) const fn data(self) -> &'static str {
+        match self {
+            Self::Private => "private data",
+            Self::Untrusted => "untrusted data",
+        }
+    }
 }
 
 // === impl Taint ===
@@ -159,7 +178,7 @@ impl Trace {
     }
 }
 
-// === impl Hop ===
+// === impl Hop, StepPlace ===
 
 impl Hop {
     /// Returns a description of this stage for a message about `composite`. If the stage belongs to
@@ -171,5 +190,11 @@ impl Hop {
             Some(place) => format!("{what} ({place} of `{own}`)"),
             None => what.clone(),
         }
+    }
+}
+
+impl fmt::Display for StepPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`", self.kind, self.id)
     }
 }

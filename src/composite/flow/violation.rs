@@ -3,7 +3,10 @@
 use std::fmt;
 
 use super::{rule::Rule, taint::Hop};
-use crate::composite::error::{DisplayPath, Segment};
+use crate::{
+    composite::error::{DisplayPath, Segment},
+    mermaid::{Flowchart, ForbiddenFlow, StepNode},
+};
 
 /// The end of each error message about a violation. It lists the ways to correct the violation.
 const ADVICE: &str = "remove this use, let a person approve the value first, or set `allow_flow` \
@@ -18,6 +21,8 @@ pub struct FlowViolation {
     pub(super) path: Vec<Segment>,
     pub(super) rule: Rule,
     trace: Vec<String>,
+    /// The steps on the path of the data.
+    steps: Vec<StepNode>,
 }
 
 /// The result of checking the composites of a layer against a flow policy.
@@ -58,7 +63,13 @@ impl FlowViolation {
     pub(super) fn new(composite: &str, path: Vec<Segment>, rule: Rule, hops: &[Hop]) -> Self {
         let mut trace: Vec<_> = hops.iter().map(|hop| hop.described(composite)).collect();
         trace.dedup();
-        Self { composite: composite.to_owned(), path, rule, trace }
+        let steps = hops.iter().filter_map(|hop| {
+            let place = hop.place.as_ref()?;
+            Some(StepNode { composite: hop.composite.clone(), step: place.id.clone() })
+        });
+        let mut steps: Vec<_> = steps.collect();
+        steps.dedup();
+        Self { composite: composite.to_owned(), path, rule, trace, steps }
     }
 
     /// Returns the name of the composite that uses the data.
@@ -91,6 +102,28 @@ impl FlowViolation {
     /// Returns a text that describes the violated rule and the path of the data.
     fn finding(&self) -> String {
         format!("{}: {}", self.rule.violated(), self.trace.join(" → "))
+    }
+}
+
+impl Flowchart {
+    /// Marks the forbidden flows of data that [`CompositeLayer::check_flow`] has found. Violations
+    /// in composites that are not part of the flowchart are ignored.
+    ///
+    /// [`CompositeLayer::check_flow`]: crate::composite::CompositeLayer::check_flow
+    #[must_use]
+    pub fn violations(self, violations: &[FlowViolation]) -> Self {
+        self.forbid(violations.iter().map(ForbiddenFlow::from))
+    }
+}
+
+impl From<&FlowViolation> for ForbiddenFlow {
+    fn from(violation: &FlowViolation) -> Self {
+        Self {
+            composite: violation.composite.clone(),
+            steps: violation.steps.clone(),
+            data: violation.rule.source().data(),
+            reason: violation.rule.violated(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::{
+    forbidden::{ForbiddenFlow, StepNode},
     recorder::Run,
     tally::{STATUSES, Status},
     text::Label,
@@ -19,6 +20,8 @@ pub struct Flowchart {
     /// The graph of the composite, followed by the graphs of the composites that it calls.
     graphs: Vec<Graph>,
     run: Option<Run>,
+    /// The flows of data that are marked as forbidden.
+    forbidden: Vec<ForbiddenFlow>,
 }
 
 /// The part of a flowchart that shows one composite, drawn as a Mermaid subgraph.
@@ -88,17 +91,18 @@ pub(crate) struct Edge {
     pub(crate) label: Option<&'static str>,
 }
 
-/// The line style of an arrow: solid between the nodes of a graph, and dotted from a node to the
-/// tool or composite that it calls.
+/// The line style of an arrow: solid between the nodes of a graph, dotted from a node to the tool or
+/// composite that it calls, and thick for a forbidden flow of data.
 #[derive(Clone, Copy)]
 enum Arrow {
     Solid,
     Dotted,
+    Thick,
 }
 
 /// The identifier of a node in the Mermaid text. It is generated, so that it never contains user
 /// input.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Id {
     graph: usize,
     node: usize,
@@ -113,10 +117,23 @@ struct CaseId(Id, usize);
 #[derive(Clone, Copy)]
 struct GraphId(usize);
 
+/// The nodes and arrows of a flowchart that show forbidden flows of data.
+#[derive(Default)]
+struct Marks {
+    nodes: Vec<Id>,
+    /// The arrows between the nodes, with their labels.
+    arrows: Vec<(Id, Id, &'static str)>,
+    /// The violated rules, each with the node in which the data is used.
+    reasons: Vec<(Id, &'static str)>,
+}
+
+/// The color of forbidden flows. It is legible on light and dark pages.
+const FORBIDDEN_COLOR: &str = "#d32f2f";
+
 /// A style class in the Mermaid text, with the nodes to which it applies.
 struct Class<'c> {
     name: &'static str,
-    style: &'static str,
+    style: &'c str,
     nodes: &'c [Id],
 }
 
@@ -124,7 +141,14 @@ struct Class<'c> {
 
 impl Flowchart {
     pub(crate) const fn new(graphs: Vec<Graph>) -> Self {
-        Self { graphs, run: None }
+        Self { graphs, run: None, forbidden: Vec::new() }
+    }
+
+    /// Marks forbidden flows of data. Flows in composites that the flowchart does not show are
+    /// ignored.
+    pub(crate) fn forbid(mut self, flows: impl IntoIterator<Item = ForbiddenFlow>) -> Self {
+        self.forbidden.extend(flows);
+        self
     }
 
     /// Displays a run that a [`Recorder`](super::Recorder) has recorded: each step of the flowchart
@@ -164,14 +188,51 @@ impl Flowchart {
         }
     }
 
-    fn fmt_graph(&self, at: usize, graph: &Graph, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Returns the node of a step. Returns `None` if the flowchart does not show the step.
+    fn find(&self, step: &StepNode) -> Option<Id> {
+        let is_step = |node: &Node| {
+            !matches!(node.shape, Shape::Input | Shape::Answer)
+                && node.lines.first().is_some_and(|id| **id == *step.step)
+        };
+        self.nodes()
+            .find(|(_, graph, node)| *graph.composite == *step.composite && is_step(node))
+            .map(|(id, ..)| id)
+    }
+
+    fn marks(&self) -> Marks {
+        let mut marks = Marks::default();
+        let is_drawn = |flow: &&ForbiddenFlow| {
+            self.graphs.iter().any(|graph| graph.composite == flow.composite)
+        };
+        for flow in self.forbidden.iter().filter(is_drawn) {
+            let path: Vec<_> = flow.steps.iter().filter_map(|step| self.find(step)).collect();
+            path.iter().for_each(|node| add(&mut marks.nodes, *node));
+            for step in path.windows(2) {
+                add(&mut marks.arrows, (step[0], step[1], flow.data));
+            }
+            if let Some(last) = path.last() {
+                add(&mut marks.reasons, (*last, flow.reason));
+            }
+        }
+        marks
+    }
+
+    fn fmt_graph(
+        &self,
+        at: usize,
+        graph: &Graph,
+        marks: &Marks,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
         let title = format!("{}, {}", graph.composite, graph.manner);
         writeln!(f, "    subgraph {}[{}]", GraphId(at), Label(&[title]))?;
         for (place, node) in graph.nodes.iter().enumerate() {
             let id = Id { graph: at, node: place };
             let (left, right) = node.shape.brackets();
             let (outcome, _) = self.outcome(graph, node);
-            let lines = [&*node.lines, &outcome].concat();
+            let mut lines = [&*node.lines, &outcome].concat();
+            let reasons = marks.reasons.iter().filter(|(marked, _)| *marked == id);
+            lines.extend(reasons.map(|(_, reason)| (*reason).to_owned()));
             writeln!(f, "        {id}{left}{}{right}", Label(&lines))?;
             for (case, call) in node.calls.iter().enumerate() {
                 if let Callee::Tool(tool) = &call.callee {
@@ -186,7 +247,20 @@ impl Flowchart {
         writeln!(f, "    end")
     }
 
-    fn fmt_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes the arrows of forbidden flows, and their style. `before` is the number of arrows that
+    /// were written before.
+    fn fmt_marks(marks: &Marks, before: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (from, to, data) in &marks.arrows {
+            write_arrow(f, 1, from, Arrow::Thick, Some(data), to)?;
+        }
+        for at in 0..marks.arrows.len() {
+            let style = format_args!("stroke:{FORBIDDEN_COLOR},color:{FORBIDDEN_COLOR}");
+            writeln!(f, "    linkStyle {} {style}", before + at)?;
+        }
+        Ok(())
+    }
+
+    fn fmt_classes(&self, marks: &Marks, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let conditional: Vec<_> =
             self.nodes().filter(|(_, _, node)| node.is_conditional).map(|(id, _, _)| id).collect();
         let style = "stroke-dasharray:4";
@@ -201,15 +275,17 @@ impl Flowchart {
                 .collect();
             Class { name: status.name(), style: status.style(), nodes: &nodes }.fmt(f)?;
         }
-        Ok(())
+        let style = format!("stroke:{FORBIDDEN_COLOR},stroke-width:3px");
+        Class { name: "forbidden", style: &style, nodes: &marks.nodes }.fmt(f)
     }
 }
 
 impl Display for Flowchart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let marks = self.marks();
         writeln!(f, "flowchart TB")?;
         for (at, graph) in self.graphs.iter().enumerate() {
-            self.fmt_graph(at, graph, f)?;
+            self.fmt_graph(at, graph, &marks, f)?;
         }
         for (id, _, node) in self.nodes() {
             for (case, Call { when, callee }) in node.calls.iter().enumerate() {
@@ -224,7 +300,17 @@ impl Display for Flowchart {
                 }
             }
         }
-        self.fmt_classes(f)
+        let edges: usize = self.graphs.iter().map(|graph| graph.edges.len()).sum();
+        let calls: usize = self.nodes().map(|(.., node)| node.calls.len()).sum();
+        Self::fmt_marks(&marks, edges + calls, f)?;
+        self.fmt_classes(&marks, f)
+    }
+}
+
+/// Adds a value unless the list contains it.
+fn add<T: PartialEq>(list: &mut Vec<T>, value: T) {
+    if !list.contains(&value) {
+        list.push(value);
     }
 }
 
@@ -239,6 +325,7 @@ fn write_arrow(
     let arrow = match arrow {
         Arrow::Solid => "-->",
         Arrow::Dotted => "-.->",
+        Arrow::Thick => "==>",
     };
     write!(f, "{:1$}{from} {arrow}", "", 4 * depth)?;
     match label {

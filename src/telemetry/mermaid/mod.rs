@@ -20,6 +20,11 @@
 //! then also shows the duration of each step, and the outcomes of loop elements. Arguments and
 //! results are not recorded.
 //!
+//! [`Flowchart::violations`] marks the forbidden flows of data that
+//! [`check_flow`](crate::composite::CompositeLayer::check_flow) finds. A thick red arrow leads from
+//! each step on the path of the data to the next one. The steps have a red border, and the last one
+//! shows the violated rule.
+//!
 //! A [`Flowchart`] truncates names, conditions and questions to 80 characters, and escapes them, so
 //! that they are never interpreted as markup. The text of a flowchart depends only on the composite
 //! and the run.
@@ -82,12 +87,16 @@
 //! ```
 
 mod flowchart;
+mod forbidden;
 mod recorder;
 mod tally;
 mod text;
 
-pub(crate) use self::flowchart::{Call, Callee, Edge, Graph, Node, Shape};
 pub use self::{
     flowchart::Flowchart,
     recorder::{Recorder, Run},
+};
+pub(crate) use self::{
+    flowchart::{Call, Callee, Edge, Graph, Node, Shape},
+    forbidden::{ForbiddenFlow, StepNode},
 };
