@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Calls a tool as a client would, and prints the result.
     Call(Run),
     /// Prints a composite as a Mermaid flowchart. Connects nothing.
+    ///
+    /// Marks the steps through which data flows against the rules of `[[flow]]`, and then fails
+    /// with the mistakes of the file.
     Draw {
         /// The configuration file.
         #[arg(value_hint = ValueHint::FilePath)]

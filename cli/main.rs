@@ -6,6 +6,7 @@ mod body_timeout;
 mod call;
 mod check;
 mod drain;
+mod draw;
 #[cfg(feature = "restate")]
 mod durable;
 mod endpoints;
@@ -112,10 +113,7 @@ fn run(Arguments { log_format, command }: Arguments) -> Result<(), Box<dyn Error
                 check::tools(session, json, out).await
             })
         }
-        Command::Draw { file, composite, view } => {
-            let flowchart = view.load(&file)?.composite_layer().flowchart(&composite)?;
-            Ok(write!(out, "{flowchart}")?)
-        }
+        Command::Draw { file, composite, view } => draw::draw(&file, &composite, &view, out),
         Command::Lock { file, check } => lock::lock(&file, check, quiet, out),
         Command::Runs { command, ui } => runs_command::run(&command, ui, out),
         Command::View(view) => view::view(&view, out),

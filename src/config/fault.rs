@@ -15,3 +15,27 @@ pub(super) struct Fault {
     pub(super) message: String,
     pub(super) span: Range<usize>,
 }
+
+/// All mistakes that were found in a configuration file.
+pub(super) struct Faults {
+    pub(super) all: Vec<Fault>,
+    /// `true` if the whole file was checked. If `false`, the file may contain more mistakes.
+    pub(super) is_complete: bool,
+    /// The number of mistakes that are forbidden flows of data. All other parts of the file can be
+    /// correct nevertheless.
+    pub(super) forbidden_flows: usize,
+}
+
+// === impl Faults ===
+
+impl Faults {
+    /// Returns `true` if the file has no mistakes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.is_complete
+    }
+
+    /// Returns `true` if the file has no mistakes other than forbidden flows of data.
+    pub(super) fn are_only_flows(&self) -> bool {
+        self.all.len() == self.forbidden_flows && self.is_complete
+    }
+}

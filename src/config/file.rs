@@ -14,6 +14,7 @@ use super::{
     cache::CacheTable,
     caller::{self, CallerTable},
     composite_tools,
+    fault::Faults,
     filter::FilterTable,
     flow::{self, FlowTable},
     flow_session::{self, FlowSessionTable},
@@ -42,7 +43,7 @@ use super::{
 use crate::lock::Lock;
 use crate::{
     adapter::Secrets,
-    composite::{CompositeLayer, CompositeTool, FlowPolicy},
+    composite::{CompositeLayer, CompositeTool, FlowPolicy, FlowViolation},
     observe::Observer,
     stack::StackLayer,
     tasks::TaskRegistry,
@@ -66,6 +67,13 @@ pub struct Config {
     flow: FlowPolicy,
 }
 
+/// A configuration file that was rejected because of mistakes.
+pub(super) struct Rejected {
+    /// The configuration, if the only mistakes are forbidden flows of data.
+    pub(super) config: Option<Config>,
+    pub(super) error: ConfigError,
+}
+
 /// Configuration file of mcp-composite.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -83,7 +91,7 @@ pub(super) struct FileTable {
     lock: Option<LockTable>,
     /// Labels the results and the effects of tools, to check the flow of data through composites.
     flow: Vec<FlowTable>,
-    /// Judges calls of tools that publish data in sessions that have received labeled results.
+    /// Restricts calls of tools that publish data in sessions that have received labeled results.
     flow_session: Option<FlowSessionTable>,
     /// Constants that expressions of composites can refer to, as in `$vars.team`. A secret one is
     /// written as `{ value = "…", secret = true }`.
@@ -167,9 +175,14 @@ impl Config {
         path: impl AsRef<Path>,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
+        let texts = Self::texts(path.as_ref())?;
+        Self::from_texts(&texts, &env).map_err(|rejected| rejected.error)
+    }
+
+    /// Reads the text of a file, and the texts of the files that it includes.
+    pub(super) fn texts(path: &Path) -> Result<Texts, ConfigError> {
         match include::read_first(path) {
-            Ok(text) => Self::from_texts(&Texts::gather(&text, Some(path)), &env),
+            Ok(text) => Ok(Texts::gather(&text, Some(path))),
             Err(error) => Err(ConfigError::unreadable(path.to_owned(), error)),
         }
     }
@@ -199,10 +212,13 @@ impl Config {
         text: &str,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        Self::from_texts(&Texts::gather(text, None), &env)
+        Self::from_texts(&Texts::gather(text, None), &env).map_err(|rejected| rejected.error)
     }
 
-    fn from_texts(texts: &Texts, environment: Environment<'_>) -> Result<Self, ConfigError> {
+    pub(super) fn from_texts(
+        texts: &Texts,
+        environment: Environment<'_>,
+    ) -> Result<Self, Box<Rejected>> {
         let Parsed { root, errors, masks, faults, before } = texts.parse();
         let source = Source::of_files(&texts.text, texts.files.clone()).masked(masks);
         let mut reader = Reader::new(&source, &root);
@@ -217,12 +233,15 @@ impl Config {
             None
         };
         let masks = reader.take_masks();
-        let finished = reader.finish();
+        let faults = reader.finish();
         let source = source.masked(masks);
-        match (config, finished) {
-            (Some(config), (faults, true)) if faults.is_empty() => Ok(config),
-            (_, (faults, complete)) => {
-                Err(ConfigError::mistaken(texts, &source, &before, faults, complete))
+        match config {
+            Some(config) if faults.is_empty() => Ok(config),
+            config => {
+                let config = config.filter(|_| faults.are_only_flows());
+                let Faults { all, is_complete, .. } = faults;
+                let error = ConfigError::mistaken(texts, &source, &before, all, is_complete);
+                Err(Box::new(Rejected { config, error }))
             }
         }
     }
@@ -450,6 +469,15 @@ impl Config {
     #[must_use]
     pub fn stack_layer(&self) -> StackLayer {
         self.layers.stack_layer.clone()
+    }
+
+    /// Returns the forbidden flows of data in the composites. Only a rejected configuration has any.
+    pub(super) fn flow_violations(&self) -> Vec<FlowViolation> {
+        flow::violations(
+            &self.flow,
+            &self.layers.composite_layer,
+            self.layers.stack_layer.aliases(),
+        )
     }
 
     /// Returns the composite tools, in the order of the file.

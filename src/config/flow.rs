@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     alias::AliasLayer,
-    composite::{CompositeLayer, FlowLabel, FlowPolicy, Segment},
+    composite::{CompositeLayer, FlowLabel, FlowPolicy, FlowViolation, Segment},
     message::ItemKind,
     suggest::nearest,
 };
@@ -141,6 +141,15 @@ pub(super) fn apply(
     composites.flow_of(policy.clone(), move |tool| original(&alias, tool))
 }
 
+/// Returns each use of labeled data in a composite that the policy forbids.
+pub(super) fn violations(
+    policy: &FlowPolicy,
+    composites: &CompositeLayer,
+    alias: &AliasLayer,
+) -> Vec<FlowViolation> {
+    composites.check_flow_of(policy, |tool| original(alias, tool)).violations
+}
+
 /// Reports each use of labeled data in a composite that the policy forbids, for example private
 /// data in the arguments of an `egress` tool.
 pub(super) fn check(
@@ -152,7 +161,7 @@ pub(super) fn check(
     let report = composites.check_flow_of(policy, |tool| original(alias, tool));
     for (path, message) in report.places() {
         let path = [&[super::composite_tools::SECTION.into()], path].concat();
-        reader.report(&path, message);
+        reader.report_flow(&path, message);
     }
     if !policy.trusts_annotations() {
         // The annotations of a tool may make an exception necessary.

@@ -748,6 +748,7 @@ mod caller;
 mod composite_tools;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod connect;
+mod drawable;
 mod duration;
 mod error;
 mod failure;
@@ -811,6 +812,7 @@ pub use self::{
     auth::{AuthConfig, AuthMethod, JwksSource, JwtConfig, StaticToken},
     backend::{BackendConfig, HttpConfig, StdioConfig, Transport},
     backend_auth::{BackendAuth, ExchangeConfig, OAuthClientConfig},
+    drawable::DrawableConfig,
     error::{ConfigError, Mistake},
     file::Config,
     include::{Sources, Stamp},

@@ -17,7 +17,7 @@ use toml::{
 
 use super::{
     failure::{Culprit, Failure, unknown},
-    fault::{Fault, MAX_MISTAKES},
+    fault::{Fault, Faults, MAX_MISTAKES},
     hints,
     node::{Node, address},
     secret_spans::{is_masked, masked_path, values},
@@ -54,6 +54,8 @@ pub(super) struct Reader<'a, 't> {
     /// The path of the value that is currently being read.
     pub(super) path: Vec<Segment>,
     faults: Vec<Fault>,
+    /// The number of faults that are forbidden flows of data.
+    forbidden_flows: usize,
     /// The name patterns for tools in the file, each with its path. They are checked after all
     /// backends have been read, because names depend on the backends' prefixes.
     tool_patterns: Vec<(Vec<Segment>, String)>,
@@ -90,6 +92,7 @@ impl<'a, 't> Reader<'a, 't> {
             hidden_elements: HashMap::new(),
             path: Vec::new(),
             faults: Vec::new(),
+            forbidden_flows: 0,
             tool_patterns: Vec::new(),
             reported: BTreeSet::new(),
             masks: Vec::new(),
@@ -239,6 +242,13 @@ impl<'a, 't> Reader<'a, 't> {
             _ => message,
         };
         self.push(&path, message, span);
+    }
+
+    /// Reports a forbidden flow of data, like [`report`](Self::report).
+    pub(super) fn report_flow(&mut self, path: &[Segment], message: String) {
+        let before = self.faults.len();
+        self.report(path, message);
+        self.forbidden_flows += self.faults.len() - before;
     }
 
     /// Records a name pattern for tools. It is checked after all backends of the file have been
@@ -460,10 +470,10 @@ impl<'a, 't> Reader<'a, 't> {
         mem::take(&mut self.masks)
     }
 
-    /// Returns all mistakes that were found. The Boolean is `true` if the whole file was checked,
-    /// and `false` if it may contain more mistakes.
-    pub(super) fn finish(self) -> (Vec<Fault>, bool) {
-        (self.faults, self.complete)
+    /// Returns all mistakes that were found.
+    pub(super) fn finish(self) -> Faults {
+        let Self { faults, complete, forbidden_flows, .. } = self;
+        Faults { all: faults, is_complete: complete, forbidden_flows }
     }
 }
 

@@ -1,6 +1,7 @@
 use serde::Deserialize;
 
 use super::*;
+use crate::config::fault::Faults;
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -34,7 +35,7 @@ fn read(text: &str) -> (Outer, Vec<String>) {
     let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
     let mut reader = Reader::new(&source, &root);
     let outer = reader.read();
-    let (faults, complete) = reader.finish();
+    let Faults { all: faults, is_complete: complete, .. } = reader.finish();
     assert!(complete);
     let faults =
         faults.into_iter().map(|fault| format!("{}: {}", DisplayPath(&fault.path), fault.message));
