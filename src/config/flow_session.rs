@@ -13,7 +13,7 @@ use crate::{
 
 const SECTION: &str = "flow_session";
 
-/// Judges calls of `egress` tools in a session that has received private and untrusted data. By
+/// Restricts calls of `egress` tools in a session that has received private and untrusted data. By
 /// default, results are labeled, and all calls are allowed.
 #[derive(Default, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -39,6 +39,9 @@ enum ModeName {
     Warn,
     /// The call is denied, and a warning is logged.
     Deny,
+    /// The client asks its user, who sees the arguments. The call is denied if the user declines,
+    /// or if the client does not support elicitation. A warning is logged.
+    Ask,
 }
 
 /// The settings of the `[flow_session]` section.
@@ -97,6 +100,7 @@ impl From<ModeName> for SessionMode {
             ModeName::Off => Self::Off,
             ModeName::Warn => Self::Warn,
             ModeName::Deny => Self::Deny,
+            ModeName::Ask => Self::Ask,
         }
     }
 }

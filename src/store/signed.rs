@@ -73,7 +73,8 @@ impl SignedStore {
         Self { codec, limits: Limits::default() }
     }
 
-    fn seal(&self, state: &[u8], owner: &[u8]) -> Result<String, PutError> {
+    /// Signs a state. Returns its handle.
+    pub(crate) fn seal(&self, state: &[u8], owner: &[u8]) -> Result<String, PutError> {
         // Rejects a state that exceeds the limit even without a signature, before it is signed.
         self.limits.put(state.len())?;
         let options = SealOptions::new().associated_data(owner).ttl(self.limits.ttl);
@@ -82,7 +83,8 @@ impl SignedStore {
         Ok(text)
     }
 
-    fn open(&self, text: &str, owner: &[u8]) -> Result<Vec<u8>, TakeError> {
+    /// Returns the state in a handle.
+    pub(crate) fn open(&self, text: &str, owner: &[u8]) -> Result<Vec<u8>, TakeError> {
         self.limits.take(text)?;
         self.codec.open_with(text, owner).map_err(|error| match error {
             RequestStateError::IntegrityCheckFailed => TakeError::NOT_AUTHENTIC,

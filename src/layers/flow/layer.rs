@@ -44,7 +44,7 @@ impl FlowLayer {
         layer
     }
 
-    /// Sets whether calls of egress tools are denied in a session that has received private and
+    /// Sets how calls of egress tools are handled in a session that has received private and
     /// untrusted data. Defaults to [`SessionMode::Off`].
     #[must_use]
     pub const fn mode(mut self, mode: SessionMode) -> Self {

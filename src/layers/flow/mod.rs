@@ -20,7 +20,8 @@
 //! tools in a session that has received both private and untrusted data. A client that has both
 //! could publish the private data, because the untrusted data can contain instructions. A denied
 //! call is rejected with [`Refusal::EgressDenied`](crate::message::Refusal::EgressDenied). The tool
-//! does not run. With [`SessionMode::Warn`], the call is logged and forwarded.
+//! does not run. With [`SessionMode::Warn`], the call is logged and forwarded. With
+//! [`SessionMode::Ask`], the user of the client decides.
 //!
 //! - The layer decides about a call when the call arrives. Results that arrive later do not affect
 //!   the call.
@@ -32,6 +33,12 @@
 //!   within its run do not.
 //! - An error of a tool adds labels to the session like a result. A refusal and a question of a
 //!   tool do not. A task adds its labels when it is created.
+//!
+//! With [`SessionMode::Ask`], the reply to the call is a question (`InputRequired`), whose message
+//! contains the tool and the first 2000 characters of its arguments. The client repeats the call
+//! with the answer. The answer is valid for a call with the same tool, arguments and session, in
+//! this process, for an hour. [`ServeService`](crate::adapter::ServeService) supports clients with
+//! protocol version 2025-11-25 or older, to which it sends the question during the call.
 //!
 //! The function that [`FlowLayer::session`] sets identifies the session of a request. The labels of
 //! a session expire if it has received no labeled result for an [hour](FlowLayer::expires_after).
@@ -81,6 +88,7 @@
 //! # }
 //! ```
 
+mod approval;
 mod layer;
 mod rule;
 mod service;
@@ -119,4 +127,9 @@ pub enum SessionMode {
     /// Denies calls of egress tools in sessions that have received private and untrusted data. Logs
     /// them like [`Warn`](Self::Warn).
     Deny,
+    /// Asks the user, before a session that has received private and untrusted data calls an egress
+    /// tool. The question shows the arguments. The call is forwarded if the user accepts, and
+    /// otherwise rejected like with [`Deny`](Self::Deny). It is also rejected if the client does not
+    /// support elicitation.
+    Ask,
 }

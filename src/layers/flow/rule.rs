@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     FLOW_LABELS, SessionMode,
+    approval::{self, Approval, Decision},
     sessions::{SessionKey, Sessions},
 };
 use crate::{
@@ -35,6 +36,8 @@ pub(super) struct Call {
     flow: CallFlow,
     /// The session that receives the result. `None` with [`SessionMode::Off`].
     session: Option<SessionKey>,
+    /// The user's approval of the call. `None` if the call needs none.
+    approval: Option<Approval>,
 }
 
 /// The settings of a [`FlowLayer`](super::FlowLayer), and the labels that follow from them.
@@ -133,29 +136,63 @@ impl Rule {
 
     fn on_request(
         &self,
-        request: &Request,
+        request: &mut Request,
         known: Option<&Known<CompositeFlows>>,
     ) -> ControlFlow<Reply, Option<Call>> {
         let Some(call) = request.tool_call() else { return ControlFlow::Continue(None) };
         let Settings { mode, session, .. } = &self.settings;
         let flow = self.flow(&call.name, known);
-        if *mode == SessionMode::Off {
-            return ControlFlow::Continue(Some(Call { flow, session: None }));
-        }
-        let session = session.as_ref().and_then(|session| session(request.context()));
-        let session = SessionKey(session);
-        if flow.is_egress && self.received(&session).are_complete() {
-            let is_denied = *mode == SessionMode::Deny;
-            self.log(&call.name, is_denied);
-            if is_denied {
-                let tool = call.name.clone();
-                return ControlFlow::Break(Refusal::EgressDenied { tool }.into());
+        let session = (*mode != SessionMode::Off)
+            .then(|| SessionKey(session.as_ref().and_then(|session| session(request.context()))));
+        let approval = match &session {
+            Some(session) if flow.is_egress && self.received(session).are_complete() => {
+                self.check_egress(request, session)?
+            }
+            _ => {
+                approval::forget(request);
+                None
+            }
+        };
+        ControlFlow::Continue(Some(Call { flow, session, approval }))
+    }
+
+    /// Checks a call of an egress tool in a session that has received private and untrusted data.
+    /// Returns the user's approval if the call needs one.
+    fn check_egress(
+        &self,
+        request: &mut Request,
+        session: &SessionKey,
+    ) -> ControlFlow<Reply, Option<Approval>> {
+        let tool = request.tool_call().map(|call| call.name.clone()).unwrap_or_default();
+        let decision = match self.settings.mode {
+            SessionMode::Off | SessionMode::Warn => {
+                approval::forget(request);
+                self.log(&tool, "the call is allowed");
+                return ControlFlow::Continue(None);
+            }
+            SessionMode::Deny => Decision::Denied,
+            SessionMode::Ask => approval::decide(request, session),
+        };
+        match decision {
+            Decision::Allowed(approval) => {
+                self.log(&tool, "the user has allowed the call");
+                ControlFlow::Continue(Some(approval))
+            }
+            Decision::Undecided(question) => {
+                self.log(&tool, "the user is asked");
+                ControlFlow::Break(question)
+            }
+            Decision::Denied => {
+                self.log(&tool, "the call is denied");
+                ControlFlow::Break(Refusal::EgressDenied { tool }.into())
             }
         }
-        ControlFlow::Continue(Some(Call { flow, session: Some(session) }))
     }
 
     fn on_reply(&self, call: Call, reply: &mut Reply) {
+        if let Some(approval) = &call.approval {
+            approval.extend(reply);
+        }
         // A refusal contains no data of the tool, and a person answers the questions.
         if reply.refusal().is_some() || reply.asks() {
             return;
@@ -181,9 +218,8 @@ impl Rule {
         self.settings.sessions.labels(session, self.settings.expires_after)
     }
 
-    fn log(&self, tool: &str, is_denied: bool) {
+    fn log(&self, tool: &str, outcome: &str) {
         let tool = Sanitized(tool);
-        let outcome = if is_denied { "the call is denied" } else { "the call is allowed" };
         let what = "an egress tool is called in a session that has received private and untrusted \
                     data";
         if self.settings.log.is_due_now() {

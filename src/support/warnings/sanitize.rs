@@ -8,6 +8,8 @@ const MAX_SHOWN: usize = 100;
 /// Maximum number of logged characters of an error message from a client or server. The limit is
 /// higher than for names, because the end of a message may be its most important part.
 const MAX_REASON: usize = 512;
+/// Maximum number of characters of an excerpt of a client's data.
+pub(crate) const MAX_EXCERPT: usize = 2_000;
 /// Maximum number of characters of a warning. Longer warnings are truncated.
 const MAX_COMPLAINT: usize = 2_000;
 
@@ -18,6 +20,10 @@ pub(crate) struct Sanitized<T>(pub(crate) T);
 /// An error from a client or server, for log messages. `Display` truncates the error message and
 /// escapes its control characters.
 pub(crate) struct Reason<T>(pub(crate) T);
+
+/// Data from a client that a user reads. `Display` truncates the text after [`MAX_EXCERPT`]
+/// characters, and escapes control characters and invisible characters.
+pub(crate) struct Excerpt<T>(pub(crate) T);
 
 /// A complete log message, which may contain names and errors. `Display` truncates the message and
 /// escapes its control characters.
@@ -41,6 +47,12 @@ impl<T: fmt::Display> fmt::Display for Sanitized<T> {
 impl<T: fmt::Display> fmt::Display for Reason<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&self.0, MAX_REASON, f)
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Excerpt<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(&self.0, MAX_EXCERPT, f)
     }
 }
 

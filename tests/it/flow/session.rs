@@ -1,5 +1,6 @@
 //! Labels of results, and calls of egress tools in sessions, without a file.
 
+mod ask;
 mod composites;
 #[cfg(feature = "config")]
 mod file;
@@ -221,7 +222,7 @@ async fn egress_is_denied_after_private_and_untrusted_results() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_is_judged_when_it_arrives() {
+async fn call_is_checked_when_it_arrives() {
     let send = Answer::text("sent").after(Duration::from_secs(2));
     let inbox = Answer::text("an inbox").after(Duration::from_secs(1));
     let service = denying().layer(Server::new().tool("send", send).tool("inbox", inbox));
@@ -251,14 +252,14 @@ async fn warning_is_logged_at_intervals_and_the_call_forwarded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_are_not_judged_by_default() {
+async fn sessions_are_not_restricted_by_default() {
     let service = FlowLayer::new(policy()).layer(server());
     call(&service, "inbox").await;
     assert!(!denies(&service, "send").await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_are_judged_separately() {
+async fn sessions_have_separate_labels() {
     let service = denying().session(session).layer(server());
     let denies = async |session, tool| {
         is_denied(&reply(&service, by(request(tool, json!({})), session)).await)

@@ -42,6 +42,18 @@ async fn file_without_the_section_only_labels_results() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn mode_ask_asks_the_user() {
+    use mcp_composite::testing::Person;
+
+    let service = stack("[flow_session]\nmode = \"ask\"\n");
+    assert_eq!(labels(&call(&service, "inbox").await), json!(["private", "untrusted"]));
+    let mut person = Person::new().accepts("mcp-composite/flow", json!({}));
+    person.call(&service, "send", json!({ "text": "hello" })).await;
+    assert_eq!(person.rounds(), 1);
+    assert!(denies(&service, "send").await, "the client cannot ask its user");
+}
+
+#[tokio::test(start_paused = true)]
 async fn labels_apply_to_the_names_before_aliases() {
     let aliases = r#"
 [[aliases]]
