@@ -2,13 +2,14 @@
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 
+use mcp_composite::lock::Lock;
 use rmcp::{RoleClient, ServiceExt, service::RunningService};
 use tempfile::{TempDir, tempdir};
 use tokio::process::{Child, Command};
 
 use crate::{
     backends::{backend, composite},
-    programs::{PROGRAM, signal},
+    programs::{self, PROGRAM, signal},
     support::{Human, soon, until},
 };
 
@@ -125,6 +126,20 @@ async fn changes_of_a_watched_file_are_applied() {
     link("other.toml", program.folder.path());
     until(async || program.has("two_echo").await).await;
     assert!(!program.has("all").await);
+    program.end().await;
+}
+
+#[tokio::test]
+async fn changed_lock_is_applied() {
+    let program = Program::start(&[one()], &["--watch"]).await;
+    assert!(program.has("one_echo").await);
+    program.write("tools.lock", &Lock::new().to_toml_string());
+    program.write("gateway.toml", &[one(), "[lock]\nfile = 'tools.lock'\n".to_owned()].concat());
+    until(async || !program.has("one_echo").await).await;
+    // Only the lock changes.
+    let file = program.folder.path().join("gateway.toml");
+    assert!(programs::run(&["lock", file.to_str().unwrap()]).await.status.success());
+    until(async || program.has("one_echo").await).await;
     program.end().await;
 }
 
