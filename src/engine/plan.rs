@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     /// The steps that make at most one tool call at a time, without retries, and whose failure
     /// stops no other running step.
     single_calls: StepSet,
+    /// The steps whose result may become the result of the run.
+    pub(super) may_be_last: StepSet,
     pub(super) has_retries: bool,
     /// The steps that pass the input of the run to a tool or read it in expressions.
     pub(super) input_readers: StepSet,
@@ -140,8 +142,6 @@ pub(super) struct Links {
     pub(super) answers: bool,
     /// The fields of this step that expressions read, such as `output`.
     pub(super) fields: Fields,
-    /// If `true`, the result of this step may become the result of the run.
-    pub(super) may_be_last: bool,
 }
 
 /// The fields of a step that expressions read, such as its output. Other fields are not stored.
@@ -201,12 +201,8 @@ impl Plan {
             }
         }
         plan.steps = steps;
-        let ends_early = plan.may_end_early();
-        let mut may_be_last = matches!(answer, RunOutput::Last);
-        let steps = plan.steps.iter().zip(&mut plan.links).filter(|(step, _)| !step.is_final());
-        for (step, links) in steps.rev() {
-            links.may_be_last = may_be_last;
-            may_be_last &= ends_early || step.may_be_skipped();
+        if matches!(answer, RunOutput::Last) {
+            plan.may_be_last = plan.last_steps();
         }
         plan.answer = answer;
         match plan.cycle() {
@@ -274,13 +270,25 @@ impl Plan {
         }
     }
 
+    /// Returns the steps that may be the last ones to complete, in the order of the definition.
+    fn last_steps(&self) -> StepSet {
+        let ends_early = self.may_end_early();
+        let mut last = StepSet::default();
+        for step in self.ordinary.rev() {
+            last.insert(step);
+            if !ends_early && !self.steps[step].may_be_skipped() {
+                break;
+            }
+        }
+        last
+    }
+
     /// Records that a limit, such as `max_calls`, can end a run after any step. If the plan returns
     /// the result of the last completed step, the results of all steps except finally steps can
     /// then become the result of a run.
     pub(crate) fn may_end_anywhere(&mut self) {
-        let may_be_last = matches!(self.answer, RunOutput::Last);
-        for step in self.ordinary {
-            self.links[step].may_be_last = may_be_last;
+        if matches!(self.answer, RunOutput::Last) {
+            self.may_be_last = self.ordinary;
         }
     }
 

@@ -43,17 +43,21 @@ impl Preservation {
         }
     }
 
-    /// Truncates the output to at most `max` bytes, or drops it if this is not possible.
-    fn within(self, max: usize) -> Self {
-        if self.bytes() <= max {
-            return self;
+    /// Truncates the output to at most `max` bytes, or drops it if this is not possible. Returns it
+    /// with its size in bytes.
+    fn within(self, max: usize) -> (Self, usize) {
+        let bytes = self.bytes();
+        if bytes <= max {
+            return (self, bytes);
         }
-        match self {
+        let shortened = match self {
             Self::Output(output) | Self::Truncated(output) => {
                 shortened(output, max).map_or(Self::TooLarge, Self::Truncated)
             }
             Self::TooLarge => Self::TooLarge,
-        }
+        };
+        let bytes = shortened.bytes();
+        (shortened, bytes)
     }
 }
 
@@ -125,8 +129,9 @@ impl Preserved {
         if self.outputs.contains_key(&step) {
             return;
         }
-        let preservation = Preservation::Output(output).within(MAX_PRESERVED_BYTES - self.bytes);
-        self.bytes += preservation.bytes();
+        let left = MAX_PRESERVED_BYTES - self.bytes;
+        let (preservation, bytes) = Preservation::Output(output).within(left);
+        self.bytes += bytes;
         self.outputs.insert(step, preservation);
     }
 
@@ -140,9 +145,10 @@ impl Preserved {
         self.bytes = 0;
         for preservation in self.outputs.values_mut() {
             let whole = mem::replace(preservation, Preservation::TooLarge);
-            *preservation = whole.within(*left);
-            *left -= preservation.bytes();
-            self.bytes += preservation.bytes();
+            let (trimmed, bytes) = whole.within(*left);
+            *preservation = trimmed;
+            *left -= bytes;
+            self.bytes += bytes;
         }
     }
 

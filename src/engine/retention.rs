@@ -23,12 +23,12 @@ impl RunState {
         finished: StepSet,
     ) {
         let links = plan.links(step);
-        let is_candidate = matches!(plan.answer, RunOutput::Last)
-            && links.may_be_last
-            && outcome.is_success()
-            && self.candidate(plan).is_none_or(|last| last < step);
-        if is_candidate && let Some(before) = self.candidate(plan) {
-            self.demote(plan, before, finished);
+        let mut is_candidate = plan.may_be_last.contains(step) && outcome.is_success();
+        if is_candidate && let Some(last) = self.candidate(plan, finished) {
+            is_candidate = last < step;
+            if is_candidate {
+                self.demote(plan, last, finished);
+            }
         }
         let keeps_result = is_candidate || matches!(plan.answer, RunOutput::Outcomes);
         if !outcome.is_success()
@@ -62,20 +62,17 @@ impl RunState {
         for read in links.reads {
             let links = plan.links(read);
             if !links.answers && links.readers.is_subset(finished) {
-                self.release(plan, read);
+                self.release(plan, read, finished);
             }
         }
     }
 
     /// Returns the last completed step, in the order of the plan, whose result may become the
     /// result of the run. Returns `None` if there is no such step.
-    fn candidate(&self, plan: &Plan) -> Option<usize> {
-        let mut candidates = (0..plan.steps().len()).rev();
-        let completed = |&step: &usize| {
-            plan.links(step).may_be_last
-                && self.outcomes[step].as_ref().is_some_and(|outcome| outcome.is_success())
-        };
-        candidates.find(completed)
+    fn candidate(&self, plan: &Plan, finished: StepSet) -> Option<usize> {
+        let completed =
+            |&step: &usize| self.outcomes[step].as_ref().is_some_and(Outcome::is_success);
+        plan.may_be_last.intersection(finished).rfind(completed)
     }
 
     /// Drops the tool result of a step that can no longer become the result of the run. Keeps the
@@ -95,9 +92,8 @@ impl RunState {
 
     /// Drops the data of a step, such as its output, after all steps that read it have finished.
     /// Keeps the data if it may become the result of the run.
-    fn release(&mut self, plan: &Plan, step: usize) {
-        let is_candidate =
-            matches!(plan.answer, RunOutput::Last) && self.candidate(plan) == Some(step);
+    fn release(&mut self, plan: &Plan, step: usize, finished: StepSet) {
+        let is_candidate = self.candidate(plan, finished) == Some(step);
         let Some(outcome) = &mut self.outcomes[step] else { return };
         // The result of a loop exists only as its record.
         let is_answer = is_candidate && outcome.result.is_none();

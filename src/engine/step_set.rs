@@ -68,6 +68,14 @@ impl Iterator for StepSet {
     }
 }
 
+impl DoubleEndedIterator for StepSet {
+    fn next_back(&mut self) -> Option<usize> {
+        let last = 127_usize.checked_sub(self.0.leading_zeros() as usize)?;
+        self.remove(last);
+        Some(last)
+    }
+}
+
 impl FromIterator<usize> for StepSet {
     fn from_iter<I: IntoIterator<Item = usize>>(steps: I) -> Self {
         let mut set = Self::default();

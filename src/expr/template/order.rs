@@ -50,6 +50,9 @@ pub(super) fn ordering(
         budget.read(left)?;
         return Ok(left.cmp(right));
     }
+    if let (Some(left), Some(right)) = (left.number(), right.number()) {
+        return Ok(left.compare(right));
+    }
     let mismatch = |(left, right)| Failure::other(cannot_compare(symbol, left, right));
     let kinds = (left.kind(), right.kind());
     if kinds.0 != kinds.1 {
