@@ -8,7 +8,15 @@
 mod case;
 mod cookbook;
 
-use self::case::InMemory;
+use std::collections::BTreeMap;
+
+use mcp_composite::{
+    config::Config,
+    testing::{self, Server},
+};
+use tower::Layer;
+
+use self::case::{Case, Exchange, InMemory, server};
 use crate::config::is_supported;
 
 #[test]
@@ -29,4 +37,33 @@ fn workflow_cases_meet_their_expectations() {
         }
     }
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn workflow_cases_have_previews_that_call_no_tool() {
+    let mut failures = Vec::new();
+    for (name, text) in case::all() {
+        if !is_supported(&text) {
+            continue;
+        }
+        let (case, exchanges) = Case::parse(&text).unwrap();
+        // Some cases only have mistakes.
+        let Ok(config) = Config::from_toml_str(&case.config(&InMemory).to_string()) else {
+            continue;
+        };
+        let server: Server = server(&case.tools, &BTreeMap::new());
+        let stack = config.stack_layer().layer(server.clone());
+        testing::listed(&stack).await;
+        let composites = config.composite_tools();
+        for Exchange { tool, arguments, expect, .. } in exchanges {
+            let composite = tool.unwrap_or_else(|| composites[0].name().to_owned());
+            let is_called = expect.calls.is_some() && expect.refused.is_none();
+            if is_called && composites.iter().any(|tool| tool.name() == composite) {
+                let preview = stack.preview(&composite, arguments).await;
+                failures.extend(preview.err().map(|error| format!("{name}: {}", error.message)));
+            }
+        }
+        assert!(server.calls().is_empty(), "{name}");
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
 }

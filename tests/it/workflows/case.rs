@@ -5,6 +5,10 @@ use std::{
     fmt::Write,
     fs,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,7 +25,7 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, ServiceExt, service_fn};
 
 /// The way in which a case is run.
 pub(crate) trait Driver {
@@ -35,7 +39,8 @@ pub(crate) trait Driver {
     fn service(&self, layer: StackLayer, server: Server) -> impl ToolService;
 }
 
-/// Runs a case in the memory of this process.
+/// Runs a case in the memory of this process, with two replicas. A run that asks the user resumes on
+/// the other replica each time.
 pub(crate) struct InMemory;
 
 /// Returns the name and the text of each case whose name contains the text of the environment
@@ -260,8 +265,13 @@ impl Driver for InMemory {
     fn adapt(&self, _: &mut toml::Table) {}
 
     fn service(&self, layer: StackLayer, server: Server) -> impl ToolService {
-        let stack: Stack<Server> = layer.layer(server);
-        stack
+        let replicas: [Stack<Server>; 2] = [layer.layer(server.clone()), layer.layer(server)];
+        let resumed = Arc::new(AtomicUsize::new(0));
+        service_fn(move |request: Request| {
+            let is_resumed = request.tool_call().is_some_and(|call| call.request_state.is_some());
+            let replica = if is_resumed { 1 + resumed.fetch_add(1, Ordering::Relaxed) } else { 0 };
+            replicas[replica % 2].clone().oneshot(request)
+        })
     }
 }
 
