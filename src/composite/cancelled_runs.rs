@@ -6,14 +6,14 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -34,10 +34,10 @@ const MAX_CANCELLED_RUNS: usize = 1_000;
 /// [`finished`](Self::finished) at the end. A [`Gateway`](crate::config::Gateway) waits by itself
 /// when it is closed.
 ///
-/// At most 1000 cancelled runs continue with their finally steps at the same time. While this limit
-/// is reached, further runs that are cancelled end without their finally steps, and a warning is
-/// logged. Otherwise, a client that repeatedly calls a composite and cancels the call could start
-/// any number of tasks.
+/// At most 1000 cancelled runs continue with their finally steps at the same time, or as many as
+/// [`with_max_runs`](Self::with_max_runs) sets. While this limit is reached, further runs that are
+/// cancelled end without their finally steps, and a warning is logged. Otherwise, a client that
+/// repeatedly calls a composite and cancels the call could start any number of tasks.
 ///
 /// Clones share the same runs.
 ///
@@ -55,18 +55,25 @@ const MAX_CANCELLED_RUNS: usize = 1_000;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct CancelledRuns(Arc<Shared>);
+pub struct CancelledRuns {
+    shared: Arc<Shared>,
+    /// The maximum number of cancelled runs whose finally steps run at the same time.
+    max_runs: usize,
+}
 
 struct Shared {
     /// Tracks the runs that have not ended.
     runs: TaskTracker,
-    /// Limits the number of cancelled runs that run their finally steps at the same time.
-    permits: Arc<Semaphore>,
+    /// The number of cancelled runs whose finally steps are running.
+    cancelled: AtomicUsize,
     /// Limits how often a missing permit is logged.
     warnings: LogPause,
     /// The longest time that any of the runs has for its finally steps, in milliseconds.
     grace_ms: AtomicU64,
 }
+
+/// Allows a cancelled run to run its finally steps. Counted in [`Shared::cancelled`].
+struct Permit(Arc<Shared>);
 
 /// The future of a run whose finally steps run even if the call of the run is cancelled.
 ///
@@ -81,7 +88,7 @@ pub(super) struct CancellableRun<T: Send + 'static> {
     /// A token that is cancelled if, and only if, the call was cancelled. `None` if every drop of
     /// the future counts as a cancellation.
     cancellation: Option<CancellationToken>,
-    runs: Arc<Shared>,
+    runs: CancelledRuns,
     runtime: Handle,
     /// Registers the run in the tracker. `None` after the run has moved to its own task.
     token: Option<TaskTrackerToken>,
@@ -100,19 +107,37 @@ impl CancelledRuns {
     /// steps run at the same time. [`new`](Self::new) sets the maximum to 1000.
     #[must_use]
     pub fn with_max_runs(max_runs: usize) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Shared {
             runs: TaskTracker::new(),
-            permits: Arc::new(Semaphore::new(max_runs.min(Semaphore::MAX_PERMITS))),
+            cancelled: AtomicUsize::new(0),
             warnings: LogPause::default(),
             grace_ms: AtomicU64::new(0),
-        }))
+        };
+        Self { shared: Arc::new(shared), max_runs }
+    }
+
+    /// Shares the runs of `before`, but keeps its own maximum number. `before` belongs to the
+    /// previous configuration or to another view.
+    #[cfg(feature = "config")]
+    pub(crate) fn take_over(&mut self, before: &Self) {
+        self.shared = before.shared.clone();
+    }
+
+    /// Returns a permit for the finally steps of a cancelled run. Returns `None` if as many
+    /// cancelled runs as allowed are running their finally steps.
+    fn permit(&self) -> Option<Permit> {
+        let Self { shared, max_runs } = self;
+        let one_more = |cancelled: usize| (cancelled < *max_runs).then(|| cancelled + 1);
+        // The counter protects no other data.
+        let counted = shared.cancelled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        counted.is_ok().then(|| Permit(shared.clone()))
     }
 
     /// Waits until all of these runs have ended, but at most for the longest grace period of their
     /// finally steps. Call this at the end, after the calls of the clients were cancelled or have
     /// ended.
     pub async fn finished(&self) {
-        let Self(shared) = self;
+        let Self { shared, .. } = self;
         shared.runs.close();
         let grace = Duration::from_millis(shared.grace_ms.load(Ordering::Relaxed));
         if !shared.runs.is_empty() && timeout(grace, shared.runs.wait()).await.is_err() {
@@ -136,7 +161,7 @@ impl CancelledRuns {
         cancellation: Option<CancellationToken>,
         run: impl FnOnce(Arc<AtomicBool>) -> BoxFuture<'static, T>,
     ) -> CancellableRun<T> {
-        let Self(shared) = self;
+        let Self { shared, .. } = self;
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         shared.grace_ms.fetch_max(grace_ms, Ordering::Relaxed);
         let cancelled = Arc::new(AtomicBool::new(false));
@@ -144,7 +169,7 @@ impl CancelledRuns {
             run: Some(run(cancelled.clone())),
             cancelled,
             cancellation,
-            runs: shared.clone(),
+            runs: self.clone(),
             runtime: Handle::current(),
             token: Some(shared.runs.token()),
         }
@@ -153,13 +178,24 @@ impl CancelledRuns {
 
 impl fmt::Debug for CancelledRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelledRuns").field("runs", &self.0.runs.len()).finish_non_exhaustive()
+        f.debug_struct("CancelledRuns")
+            .field("runs", &self.shared.runs.len())
+            .field("max_runs", &self.max_runs)
+            .finish()
     }
 }
 
 impl Default for CancelledRuns {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+// === impl Permit ===
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.cancelled.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -185,9 +221,9 @@ impl<T: Send + 'static> Drop for CancellableRun<T> {
         if self.cancellation.as_ref().is_some_and(|token| !token.is_cancelled()) {
             return;
         }
-        let Ok(permit) = self.runs.permits.clone().try_acquire_owned() else {
+        let Some(permit) = self.runs.permit() else {
             let message = "too many cancelled calls: the finally steps of a call do not run";
-            if self.runs.warnings.is_due_now() {
+            if self.runs.shared.warnings.is_due_now() {
                 tracing::warn!("{message}");
             } else {
                 tracing::debug!("{message}");
@@ -203,5 +239,23 @@ impl<T: Send + 'static> Drop for CancellableRun<T> {
         // The run ends itself after its grace period. If the runtime is shutting down, it drops
         // the run instead.
         self.runtime.spawn(run.in_current_span());
+    }
+}
+
+#[cfg(all(test, feature = "config"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_count_their_runs_together_and_keep_their_limits() {
+        let file = CancelledRuns::with_max_runs(2);
+        let mut view = CancelledRuns::with_max_runs(1);
+        view.take_over(&file);
+        let permit = file.permit();
+        assert!(permit.is_some() && view.permit().is_none());
+        let other = file.permit();
+        assert!(other.is_some() && file.permit().is_none());
+        drop((permit, other));
+        assert!(view.permit().is_some());
     }
 }

@@ -166,6 +166,7 @@
 //! max_calls = 10000
 //! max_result_bytes = 4194304
 //! max_rounds = 10
+//! max_cancelled_runs = 1000                    # of all calls together, in their finally steps
 //!
 //! [progress]                                   # for clients that request progress
 //! heartbeat = "15s"                            # while a run makes no progress; "0s": never

@@ -25,7 +25,7 @@ use super::{
     validate::{self, ValidateTable},
 };
 use crate::{
-    composite::{CancelledRuns, CompositeLayer, CompositeTool, FlowPolicy, TaskMode},
+    composite::{CompositeLayer, CompositeTool, FlowPolicy, TaskMode},
     expr::Variables,
     observe::Observer,
     stack::StackLayer,
@@ -107,7 +107,7 @@ impl Sections {
         if let Some(layer) = &layer {
             flow::check(&shared.flow, layer, &alias, reader);
         }
-        let limits = limits::build(&self.limits, reader);
+        let (limits, cancelled_runs) = limits::build(&self.limits, reader);
         let cache = cache::build(self.cache, redis, caller, reader);
         let redact = redactions::build(self.redactions, reader);
         let mut stores = Stores {
@@ -116,7 +116,7 @@ impl Sections {
             truncate: truncate::build(&self.truncate, self.results, redis, caller, reader),
             flow: shared.flow_session.layer(&shared.flow, &alias),
             caller: caller.clone(),
-            cancelled_runs: CancelledRuns::new(),
+            cancelled_runs,
             tasks: state.tasks(redis),
         };
         if let Some(file) = file {

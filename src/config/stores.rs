@@ -40,7 +40,7 @@ impl Stores {
         self.budget.take_over(&before.budget);
         self.truncate.take_over(&before.truncate);
         self.flow.take_over(&before.flow);
-        self.cancelled_runs = before.cancelled_runs.clone();
+        self.cancelled_runs.take_over(&before.cancelled_runs);
     }
 
     /// Configures a composite layer with the store for waiting runs, and with the function that

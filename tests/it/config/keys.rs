@@ -25,7 +25,7 @@ use crate::{
 /// Each key of a file: a table that has it, and its expected effect.
 ///
 /// The values are such that a key that is read but not used is detected.
-static KEYS: [(&str, &str, &str, &str); 283] = [
+static KEYS: [(&str, &str, &str, &str); 284] = [
     ("", "include", "[\"no/*.toml\"]", "include: [\"no/*.toml\"]"),
     ("", "router", "separator = \"/\"", "separator: \"/\""),
     ("", "backends", "name = \"base\"\ncommand = \"base\"", "BackendConfig"),
@@ -36,6 +36,7 @@ static KEYS: [(&str, &str, &str, &str); 283] = [
     ("limits", "max_calls", "8", "max_calls: 8"),
     ("limits", "max_result_bytes", "9", "max_result_bytes: 9"),
     ("limits", "max_rounds", "3", "max_rounds: 3"),
+    ("limits", "max_cancelled_runs", "4", "max_runs: 4"),
     ("", "state", "store = \"memory\"", "state: MemoryStore"),
     ("state", "store", "\"memory\"", "state: MemoryStore"),
     (
