@@ -62,6 +62,9 @@ fn chains() -> Group {
 
 /// Steps of other types beside as many steps that call a tool: computed values, and iterations of a
 /// repeated call.
+///
+/// An iteration evaluates a condition, `until`. So does a step of `tool_when`, its `condition`. The
+/// result of `repeat` has the outputs of all iterations, that of `repeat_last` only the last one.
 fn kinds() -> Group {
     let tools = Tools::new(0);
     let values = |steps: usize| {
@@ -71,22 +74,41 @@ fn kinds() -> Group {
         };
         CompositeTool::pipeline("run", "Runs", (0..steps).map(step))
     };
-    let repeated = |iterations: usize| {
-        let call = ToolCall::new("step").arguments(json!({ "n": "$index", "q": "q" }));
+    let conditional = |steps: usize| {
+        let step = |index: usize| {
+            let from = if index == 0 { "input.n" } else { "prev.n" };
+            let arguments = json!({ "n": format!("${from}"), "q": "q" });
+            Step::new(format!("s{index}"), ToolCall::new("step").arguments(arguments))
+                .condition(format!("{from} > 0"))
+                .default_results(json!({ "n": 1 }))
+        };
+        CompositeTool::pipeline("run", "Runs", (0..steps).map(step))
+    };
+    let repeat = |iterations: usize| {
+        let call = ToolCall::new("step").arguments(json!({ "n": "$last.n?", "q": "q" }));
         let until = format!("index == {}", iterations - 1);
-        let repeat = Repeat::new(call, until).max_iterations(iterations);
-        CompositeTool::pipeline("run", "Runs", [Step::new("poll", repeat)])
+        Step::new("poll", Repeat::new(call, until).max_iterations(iterations))
+    };
+    let repeated = |iterations: usize| CompositeTool::pipeline("run", "Runs", [repeat(iterations)]);
+    let repeated_last = |iterations: usize| {
+        let last = Step::new("last", ComputedValue::new(json!("$prev.last")));
+        CompositeTool::pipeline("run", "Runs", [repeat(iterations), last])
     };
     let mut group = Group::new("kind");
-    for (tool, value, repeat, steps) in
-        [("tool_10", "value_10", "repeat_10", 10), ("tool_100", "value_100", "repeat_100", 100)]
-    {
+    for (tool, tool_when, value, repeat, repeat_last, steps) in [
+        ("tool_10", "tool_when_10", "value_10", "repeat_10", "repeat_last_10", 10),
+        ("tool_100", "tool_when_100", "value_100", "repeat_100", "repeat_last_100", 100),
+    ] {
         group = group
             .case(tool, &composite(chain(steps, Arguments::References), &tools), &run())
+            .case(tool_when, &composite(conditional(steps), &tools), &run())
+            .against(tool)
             .case(value, &composite(values(steps), &tools), &run())
             .against(tool)
             .case(repeat, &composite(repeated(steps), &tools), &run())
-            .against(tool);
+            .against(tool)
+            .case(repeat_last, &composite(repeated_last(steps), &tools), &run())
+            .against(tool_when);
     }
     group
 }
