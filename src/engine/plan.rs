@@ -320,8 +320,8 @@ impl Plan {
     /// Returns `true` if a step before the last one can end the run early. It is a
     /// [stop](Action::Stop), or a question that skips the remaining steps if the user refuses it.
     pub(crate) fn may_end_early(&self) -> bool {
-        let last = { self.ordinary }.last();
-        let mut before = { self.ordinary }.filter(|&step| Some(step) != last);
+        let mut before = self.ordinary;
+        before.next_back();
         before.any(|step| {
             let action = &self.steps[step].action;
             action.may_skip_rest() || action.as_early_end().is_some()
