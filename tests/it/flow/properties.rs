@@ -1,20 +1,21 @@
 //! The guarantees of the check, in runs of random composites.
 //!
 //! The results of a source are changed at random. If the check accepts the composites, the sink
-//! must receive the same calls as before. Runs in which a composite fails are not compared: a
-//! failure ends a run, and so prevents calls.
+//! must receive the same calls as before, unless a person has seen and approved other values. A
+//! failure ends a run, and so can prevent calls, but must not cause others.
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
 };
 
 use mcp_composite::{
     composite::{
-        Action, Case, CompositeLayer, CompositeTool, ComputedValue, Fallback, FanOut, Finally,
-        FlowLabel, FlowPolicy, ForEach, JsonType, OnError, Otherwise, Output, OutputProperty,
-        Pipeline, Race, Repeat, Step, Stop, Strategy as CompositeStrategy, Success, Switch, Target,
-        ToolCall, Workflow,
+        Action, Case, CompositeLayer, CompositeTool, ComputedValue, Elicitation, Fallback, FanOut,
+        Finally, FlowLabel, FlowPolicy, ForEach, JsonType, OnError, OnRefusal, Otherwise, Output,
+        OutputProperty, Pipeline, Race, Repeat, Step, Stop, Strategy as CompositeStrategy, Success,
+        Switch, Target, ToolCall, Workflow,
     },
     pattern::Selection,
     testing::RecordedCall,
@@ -24,10 +25,11 @@ use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
+use rmcp::model::{InputRequest, ServerResult};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
-use crate::scripted::{Answer, Server, call};
+use crate::scripted::{Answer, Server, call, can_be_asked};
 
 /// The tool without labels.
 const PLAIN: &str = "plain";
@@ -70,6 +72,8 @@ struct Composite {
 struct Builder {
     /// The steps that expressions can read.
     readable: Vec<String>,
+    /// The questions so far.
+    questions: Vec<String>,
     /// The tools that steps call.
     tools: [&'static str; 5],
     has_inner: bool,
@@ -81,7 +85,8 @@ fn read() -> impl Strategy<Value = Read> {
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
-    let kind = prop_oneof![6 => Just(0_usize), 3 => 1..6_usize, 2 => Just(4_usize)];
+    let kind =
+        prop_oneof![6 => Just(0_usize), 3 => 1..6_usize, 2 => Just(4_usize), 4 => Just(6_usize)];
     let condition = proptest::option::weighted(0.3, read());
     let flags = (proptest::bool::weighted(0.4), any::<bool>());
     (kind, [0..6_usize, 0..6_usize], vec(read(), 1..3), condition, flags).prop_map(
@@ -96,12 +101,30 @@ fn draft() -> impl Strategy<Value = Draft> {
     )
 }
 
+/// Returns steps that read a value, show it in a question, and pass it to the sink.
+fn approved_steps() -> Vec<Draft> {
+    let step = |kind, tool, form| Draft {
+        kind,
+        tools: [tool, 0],
+        arguments: vec![Read { from: 0, form }],
+        condition: None,
+        continues: false,
+        has_default: false,
+    };
+    vec![step(0, 0, 0), step(6, 1, 3), step(0, 1, 1)]
+}
+
 fn composite() -> impl Strategy<Value = Composite> {
     let strategy = prop_oneof![3 => Just(0_usize), 3 => Just(1_usize), 2 => 2..5_usize];
     let output = proptest::option::of(read());
-    let has_final = proptest::bool::weighted(0.2);
-    (strategy, vec(draft(), 2..5), output, has_final).prop_map(
-        |(strategy, steps, output, has_final)| Composite { strategy, steps, output, has_final },
+    let flags = (proptest::bool::weighted(0.2), proptest::bool::weighted(0.3));
+    (strategy, vec(draft(), 2..5), output, flags).prop_map(
+        |(strategy, mut steps, output, (has_final, is_approved))| {
+            if is_approved {
+                steps.splice(..0, approved_steps());
+            }
+            Composite { strategy, steps, output, has_final }
+        },
     )
 }
 
@@ -141,6 +164,18 @@ impl Builder {
             (None, _) => "input.a | default('') | string == 'x'".to_owned(),
             (Some(step), 0) => format!("steps.{step}.status == 'completed'"),
             (Some(step), _) => format!("steps.{step}.output.ok | default(false)"),
+        }
+    }
+
+    /// Returns the message of a question, most of which show a value that later steps may use.
+    fn question(&self, Read { from, form }: Read) -> String {
+        let Some(step) = self.source(from) else { return "Go on?".to_owned() };
+        let output = format!("steps.{step}.output");
+        match form {
+            0..3 => format!("Use {{{{ {output} }}}}?"),
+            3..6 => format!("Use {{{{ {output}.text }}}}?"),
+            6 => format!("Use {{{{ {output}.text | upper }}}}?"),
+            _ => format!("Use {{{{ {output}.n }}}}?"),
         }
     }
 
@@ -191,8 +226,16 @@ impl Builder {
             }
             // A stop in a workflow cancels steps that have made their calls or not, depending on
             // the time.
-            4 if self.is_pipeline && draft.condition.is_some() => {
-                Stop::message(self.expression(first)).into()
+            4 if self.is_pipeline && draft.condition.is_some() => match draft.has_default {
+                true => Stop::error(self.expression(first)).into(),
+                false => Stop::message(self.expression(first)).into(),
+            },
+            6 => {
+                let question = Elicitation::new(self.question(first), json!({}));
+                match draft.tools[0] {
+                    0 => question.on_decline(OnRefusal::Continue).into(),
+                    _ => question.into(),
+                }
             }
             _ => call(0).into(),
         }
@@ -202,7 +245,11 @@ impl Builder {
         let id = format!("s{index}");
         let action = self.action(draft);
         let is_stop = matches!(action, Action::Stop(_));
+        let is_question = matches!(action, Action::Elicitation(_));
         let mut step = Step::new(id.clone(), action);
+        if !self.is_pipeline && draft.tools[1] < 4 {
+            step = step.depends_on(self.questions.clone());
+        }
         if let Some(read) = draft.condition {
             step = step.condition(self.condition(read));
         }
@@ -213,6 +260,13 @@ impl Builder {
         }
         if continues {
             step = step.on_error(OnError::Continue);
+        }
+        if is_question {
+            self.questions.push(id.clone());
+            if draft.condition.is_none() && !continues {
+                self.readable.push(id);
+            }
+            return step;
         }
         if draft.has_default && (continues || draft.condition.is_some()) {
             let output = json!({ "n": 7, "ok": true, "rows": [7], "text": "default" });
@@ -274,7 +328,8 @@ fn tool(
     has_inner: bool,
 ) -> CompositeTool {
     let is_pipeline = composite.strategy == 0;
-    let mut builder = Builder { readable: Vec::new(), tools, has_inner, is_pipeline };
+    let (readable, questions) = (Vec::new(), Vec::new());
+    let mut builder = Builder { readable, questions, tools, has_inner, is_pipeline };
     CompositeTool::new(name, "A random composite", builder.strategy(composite))
 }
 
@@ -299,12 +354,27 @@ fn answer(seed: u64) -> Answer {
     })
 }
 
-/// Runs the outer composite. Returns the calls of `sink`, or `None` if a composite fails.
-async fn calls(
-    layer: &CompositeLayer,
-    [secret, page]: [u64; 2],
-    sink: &str,
-) -> Option<Vec<String>> {
+/// A run of the outer composite.
+#[derive(Debug, Default)]
+struct Run {
+    /// Whether the run has completed. Otherwise, a failure or a person has ended it.
+    has_completed: bool,
+    /// The calls of the sink, in alphabetical order.
+    calls: Vec<String>,
+    /// The message of each question, by the key of the question and the number of its repetition.
+    asked: BTreeMap<(String, usize), String>,
+}
+
+/// Returns the answer of a person to a question. It depends on the message only.
+fn answer_to(message: &str) -> Value {
+    let mut hasher = DefaultHasher::new();
+    message.hash(&mut hasher);
+    let action = if hasher.finish().is_multiple_of(8) { "decline" } else { "accept" };
+    json!({ "action": action, "content": {} })
+}
+
+/// Runs the outer composite.
+async fn run(layer: &CompositeLayer, [secret, page]: [u64; 2], sink: &str) -> Run {
     let server = Server::new()
         .tool("secret", answer(secret))
         .tool("page", answer(page))
@@ -312,16 +382,54 @@ async fn calls(
         .tool("send", answer(0))
         .tool("drop", answer(0));
     let service = layer.layer(server.clone());
-    let request = call("outer", json!({ "a": "x", "b": 3, "yes": true }));
-    let reply = service.oneshot(request).await.unwrap();
-    let result = reply.tool_result()?;
-    if result.is_error == Some(true) {
-        return None;
+    let mut request = call("outer", json!({ "a": "x", "b": 3, "yes": true }));
+    *request.context_mut().meta_mut() = can_be_asked();
+    let mut run = Run::default();
+    loop {
+        let reply = service.clone().oneshot(request.clone()).await.unwrap();
+        if let Some(ServerResult::InputRequiredResult(asks)) = reply.result() {
+            let mut answers = serde_json::Map::new();
+            for (key, question) in asks.input_requests.clone().unwrap_or_default() {
+                let InputRequest::Elicitation(question) = question else { unreachable!() };
+                let question = serde_json::to_value(question.params).unwrap();
+                let message = question["message"].as_str().unwrap().to_owned();
+                answers.insert(key.clone(), answer_to(&message));
+                let repetition = run.asked.keys().filter(|(other, _)| *other == key).count();
+                run.asked.insert((key, repetition), message);
+            }
+            let params = request.tool_call_mut().unwrap();
+            params.request_state.clone_from(&asks.request_state);
+            params.input_responses = serde_json::from_value(answers.into()).unwrap();
+            continue;
+        }
+        run.has_completed = reply.tool_result().is_some_and(|it| it.is_error != Some(true));
+        break;
     }
     let calls = server.calls().into_iter().filter(|call| call.tool() == sink);
-    let mut calls: Vec<_> = calls.map(|call| call.arguments().to_string()).collect();
-    calls.sort();
-    Some(calls)
+    run.calls = calls.map(|call| call.arguments().to_string()).collect();
+    run.calls.sort();
+    run
+}
+
+impl Run {
+    /// Returns `true` if the person has seen the same values in both runs, as far as both have
+    /// asked the same questions.
+    fn shows_like(&self, other: &Self) -> bool {
+        self.asked.iter().all(|(key, message)| other.asked.get(key).is_none_or(|it| it == message))
+    }
+
+    /// Returns `true` if this run, which has completed, makes all calls of the other one. If the
+    /// other one has completed, too, it must make the same calls.
+    fn agrees_with(&self, other: &Self) -> bool {
+        if other.has_completed {
+            return self.calls == other.calls;
+        }
+        let mut rest = self.calls.clone();
+        other.calls.iter().all(|call| {
+            let place = rest.iter().position(|own| own == call);
+            place.map(|place| rest.swap_remove(place)).is_some()
+        })
+    }
 }
 
 fn block_on<R>(future: impl Future<Output = R>) -> R {
@@ -334,6 +442,10 @@ fn block_on<R>(future: impl Future<Output = R>) -> R {
 struct Counts {
     /// Accepted, with runs that call the sink.
     compared: Cell<u32>,
+    /// Accepted, with runs that call the sink differently, since a person has approved other values.
+    approved: Cell<u32>,
+    /// Accepted, with a failed run that calls the sink, and a completed one.
+    failed: Cell<u32>,
     /// Rejected, with runs that call the sink differently.
     differed: Cell<u32>,
 }
@@ -364,14 +476,26 @@ fn check(
         let runs: Vec<_> = block_on(async {
             let mut runs = Vec::new();
             for number in &numbers {
-                runs.extend(calls(&layer, seeds(*number), sink).await);
+                runs.push(run(&layer, seeds(*number), sink).await);
             }
             runs
         });
-        let is_same = runs.iter().all(|run| *run == runs[0]);
-        prop_assert!(!is_accepted || is_same, "{runs:?} of {layer:?}");
-        if is_accepted && runs.len() > 1 && !runs[0].is_empty() {
+        let completed = || runs.iter().filter(|run| run.has_completed);
+        let is_same = completed().all(|one| {
+            runs.iter().filter(|other| one.shows_like(other)).all(|other| one.agrees_with(other))
+        });
+        prop_assert!(!is_accepted || is_same, "{runs:#?} of {layer:?}");
+        let first = completed().next();
+        let calls_sink = |run: &&Run| !run.calls.is_empty();
+        if is_accepted && completed().count() > 1 && first.as_ref().is_some_and(calls_sink) {
             add(&counts.compared);
+        }
+        if is_accepted && first.is_some_and(|first| completed().any(|it| it.calls != first.calls)) {
+            add(&counts.approved);
+        }
+        let has_failed = |run: &Run| !run.has_completed && !run.calls.is_empty();
+        if is_accepted && first.is_some() && runs.iter().any(has_failed) {
+            add(&counts.failed);
         }
         if !is_same {
             add(&counts.differed);
@@ -379,9 +503,10 @@ fn check(
         Ok(())
     });
     checked.unwrap();
-    // The test would be useless without both.
-    let enough = CASES / 20;
-    assert!(counts.compared.get() > enough && counts.differed.get() > enough, "{counts:?}");
+    // The test would be useless without each of them.
+    let Counts { compared, approved, failed, differed } = &counts;
+    assert!(compared.get() > CASES / 20 && differed.get() > CASES / 50, "{counts:?}");
+    assert!(approved.get() > CASES / 200 && failed.get() > CASES / 200, "{counts:?}");
 }
 
 #[test]
