@@ -9,9 +9,13 @@ use std::{
 };
 
 use mcp_composite::{
-    composite::{Case, CompositeTool, ForEach, OnError, Otherwise, Plan, Step, Switch},
+    composite::{
+        Case, CompositeLayer, CompositeTool, FlowLabel, FlowPolicy, ForEach, OnError, Otherwise,
+        Plan, Step, Switch, ToolCall,
+    },
     config::Config,
     mermaid::Flowchart,
+    pattern::Selection,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -79,6 +83,35 @@ fn composites_of_all_examples_are_drawn() {
         assert_eq!(drawn.nodes.len(), nodes, "{chart}");
         assert_eq!(drawn.active, [""; 0]);
     }
+}
+
+#[test]
+fn forbidden_flows_are_drawn_as_labeled_arrows() {
+    let tools = |name| Selection::default().allow([name]).unwrap();
+    let policy = FlowPolicy::new()
+        .label(tools("mail"), [FlowLabel::Private, FlowLabel::Untrusted])
+        .label(tools("post"), [FlowLabel::Egress]);
+    let call = |tool: &str, text: &str| ToolCall::new(tool).arguments(json!({ "text": text }));
+    let publish = [Step::new("post", call("post", "$input.text"))];
+    let outer = [
+        Step::new("read", "mail"),
+        Step::new("last", call("publish", "$prev.text")).condition("steps.read.text == 'x'"),
+    ];
+    let layer = CompositeLayer::new([
+        CompositeTool::pipeline("publish", "Publishes", publish),
+        CompositeTool::pipeline("outer", "Reads and publishes", outer),
+    ])
+    .unwrap();
+    let plain = layer.flowchart("outer").unwrap();
+    let marked = plain.clone().violations(&layer.check_flow(&policy));
+    let [plain, marked] = draw(&[plain, marked]).try_into().unwrap();
+    assert_eq!(plain.arrows.iter().filter(|arrow| arrow.contains("data")).count(), 0);
+    let count = |label: &str| marked.arrows.iter().filter(|arrow| *arrow == label).count();
+    // From `read` to `last`, and from there to `post`; also to the condition of `last`.
+    assert_eq!((count("private data"), count("untrusted data")), (2, 1), "{marked:?}");
+    assert_eq!(marked.nodes.len(), plain.nodes.len());
+    let shows = |text: &str| marked.nodes.iter().any(|node| node.contains(text));
+    assert!(shows("private data reaches an `egress` tool"), "{marked:?}");
 }
 
 #[test]
