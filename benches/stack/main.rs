@@ -34,8 +34,9 @@ use mcp_composite::{
     advertise::{AdvertiseLayer, Mode},
     alias::{AliasLayer, ArgumentAlias, ToolAlias},
     budget::BudgetLayer,
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CompositeLayer, CompositeTool, FlowLabel, FlowPolicy},
     filter::FilterLayer,
+    flow::{FlowLayer, SessionMode},
     limit::LimitLayer,
     lock::{Lock, LockLayer},
     message::Request,
@@ -79,6 +80,8 @@ fn empty() -> Group {
         .against("leaf")
         .case("budget", &BudgetLayer::new().layer(leaf.clone()), &request)
         .against("leaf")
+        .case("flow", &FlowLayer::default().layer(leaf.clone()), &request)
+        .against("leaf")
         .case("composite", &CompositeLayer::default().layer(leaf.clone()), &request)
         .against("leaf")
         .case("alias", &AliasLayer::new().layer(leaf.clone()), &request)
@@ -100,6 +103,7 @@ fn rules() -> Group {
     let leaf = Leaf::new(100);
     let request = call(&leaf.name(5), small_arguments());
     let renamed = call("alias_0", small_arguments());
+    let labeled = call(&leaf.name(6), small_arguments());
     let with_argument = call("alias_1", json!({ "text": "hello", "limit": 10 }));
     let by_annotations = FilterLayer::new().hide_destructive(true);
     Group::new("rules")
@@ -107,6 +111,10 @@ fn rules() -> Group {
         .case("limit", &limits().layer(leaf.clone()), &request)
         .against("leaf")
         .case("advertise", &advertised().layer(leaf.clone()), &request)
+        .against("leaf")
+        .case("flow", &flow(&leaf).layer(leaf.clone()), &request)
+        .against("leaf")
+        .case("flow_labels", &flow(&leaf).layer(leaf.clone()), &labeled)
         .against("leaf")
         .case("composite", &composites(&leaf).layer(leaf.clone()), &request)
         .against("leaf")
@@ -243,6 +251,17 @@ fn selection(prefix: &str) -> Selection {
 
 fn filter() -> FilterLayer {
     FilterLayer::new().tools(selection("secret"))
+}
+
+/// Labels for 100 patterns, and for tool 6.
+fn flow(leaf: &Leaf) -> FlowLayer {
+    let select =
+        |tools: Vec<String>| Selection::default().allow(tools).expect("the patterns are sound");
+    let others = (0..100).map(|index| format!("secret_{index}_*")).collect();
+    let policy = FlowPolicy::new()
+        .label(select(others), [FlowLabel::Egress])
+        .label(select(vec![leaf.name(6)]), [FlowLabel::Private]);
+    FlowLayer::new(policy).mode(SessionMode::Deny)
 }
 
 fn advertised() -> AdvertiseLayer {
