@@ -188,17 +188,22 @@ impl Runs {
     /// Removes the oldest runs until the limits are kept, first those that have ended.
     fn evict(&mut self) {
         while self.entries.len() > MAX_RUNS || (self.bytes > MAX_BYTES && self.entries.len() > 1) {
-            let has_ended = |id: &&String| self.entries.get(*id).is_some_and(Entry::has_ended);
-            let oldest = self.order.iter().find(has_ended).or_else(|| self.order.front()).cloned();
-            let Some(oldest) = oldest else { return };
-            self.remove(&oldest);
+            let has_ended = |id: &String| self.entries.get(id).is_some_and(Entry::has_ended);
+            self.remove_at(self.order.iter().position(has_ended).unwrap_or_default());
         }
     }
 
     fn remove(&mut self, id: &str) {
-        if let Some(entry) = self.entries.remove(id) {
+        if let Some(place) = self.order.iter().position(|other| other == id) {
+            self.remove_at(place);
+        }
+    }
+
+    /// Removes the run at this place in the order.
+    fn remove_at(&mut self, place: usize) {
+        let id = self.order.remove(place);
+        if let Some(entry) = id.and_then(|id| self.entries.remove(&id)) {
             self.bytes -= entry.bytes;
-            self.order.retain(|other| other != id);
         }
     }
 }
