@@ -80,8 +80,8 @@ fn hits() -> Group {
 
 /// Calls with arguments that no call had before. Each result is cached, and others are evicted.
 ///
-/// `moka` only looks up the number of the call in a cache of the crate `moka`, and inserts the reply
-/// with this key. A miss cannot take less time.
+/// `moka` only looks up the number of the call in a cache of the crate `moka`, and inserts the
+/// reply with this key. A miss cannot take less time.
 fn misses() -> Group {
     let leaf = Leaf::new(100);
     let request = call(&leaf, small_arguments());

@@ -24,8 +24,8 @@ impl DrawableConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or if it contains mistakes other than violations
-    /// of the rules for the flow of data.
+    /// Returns an error if the file cannot be read, or if it contains mistakes other than
+    /// violations of the rules for the flow of data.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let texts = Config::texts(path.as_ref())?;
         match Config::from_texts(&texts, &|name| env::var(name).ok()) {
@@ -61,8 +61,8 @@ impl DrawableConfig {
         Ok(chart.violations(&self.config.flow_violations()))
     }
 
-    /// Returns the violations of the rules for the flow of data in the whole file, as the error that
-    /// [`Config::load`] returns. Returns `None` if [`Config::load`] accepts the file.
+    /// Returns the violations of the rules for the flow of data in the whole file, as the error
+    /// that [`Config::load`] returns. Returns `None` if [`Config::load`] accepts the file.
     #[must_use]
     pub fn violations(&self) -> Option<&ConfigError> {
         self.violations.as_deref()

@@ -471,7 +471,8 @@ impl Config {
         self.layers.stack_layer.clone()
     }
 
-    /// Returns the forbidden flows of data in the composites. Only a rejected configuration has any.
+    /// Returns the forbidden flows of data in the composites. Only a rejected configuration has
+    /// any.
     pub(super) fn flow_violations(&self) -> Vec<FlowViolation> {
         flow::violations(
             &self.flow,

@@ -181,9 +181,12 @@ pub(crate) struct Catalogs<D> {
 
 struct Varied<D> {
     by: ContextKey,
-    catalogs: Mutex<HashMap<String, (Instant, Arc<Catalog<D>>)>>,
+    catalogs: Mutex<HashMap<String, Used<D>>>,
     holding: Holding,
 }
+
+/// The time at which a catalog was last used, and the catalog.
+type Used<D> = (Instant, Arc<Catalog<D>>);
 
 /// Implements the methods `epoch` and `vary_by` for a layer whose settings contain
 /// [`CatalogSettings`].

@@ -127,9 +127,9 @@ pub enum SessionMode {
     /// Denies calls of egress tools in sessions that have received private and untrusted data. Logs
     /// them like [`Warn`](Self::Warn).
     Deny,
-    /// Asks the user, before a session that has received private and untrusted data calls an egress
-    /// tool. The question shows the arguments. The call is forwarded if the user accepts, and
-    /// otherwise rejected like with [`Deny`](Self::Deny). It is also rejected if the client does not
-    /// support elicitation.
+    /// Asks the user before a session that has received private and untrusted data calls an egress
+    /// tool. The question shows the arguments. The call is forwarded if the user accepts. It is
+    /// rejected like with [`Deny`](Self::Deny) if the user does not accept, or if the client does
+    /// not support elicitation.
     Ask,
 }

@@ -91,8 +91,8 @@ pub(crate) struct Edge {
     pub(crate) label: Option<&'static str>,
 }
 
-/// The line style of an arrow: solid between the nodes of a graph, dotted from a node to the tool or
-/// composite that it calls, and thick for a forbidden flow of data.
+/// The line style of an arrow: solid between the nodes of a graph, dotted from a node to the tool
+/// or composite that it calls, and thick for a forbidden flow of data.
 #[derive(Clone, Copy)]
 enum Arrow {
     Solid,

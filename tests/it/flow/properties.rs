@@ -442,7 +442,8 @@ fn block_on<R>(future: impl Future<Output = R>) -> R {
 struct Counts {
     /// Accepted, with runs that call the sink.
     compared: Cell<u32>,
-    /// Accepted, with runs that call the sink differently, since a person has approved other values.
+    /// Accepted, with runs that call the sink differently, since a person has approved other
+    /// values.
     approved: Cell<u32>,
     /// Accepted, with a failed run that calls the sink, and a completed one.
     failed: Cell<u32>,

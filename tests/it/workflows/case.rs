@@ -39,8 +39,8 @@ pub(crate) trait Driver {
     fn service(&self, layer: StackLayer, server: Server) -> impl ToolService;
 }
 
-/// Runs a case in the memory of this process, with two replicas. A run that asks the user resumes on
-/// the other replica each time.
+/// Runs a case in the memory of this process, with two replicas. A run that asks the user resumes
+/// on the other replica each time.
 pub(crate) struct InMemory;
 
 /// Returns the name and the text of each case whose name contains the text of the environment
