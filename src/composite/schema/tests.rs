@@ -8,7 +8,10 @@ use crate::schema::{
 
 /// Returns a schema as the protocol requires it, with `"type": "object"` at the root.
 fn of_tool(value: Value) -> JsonObject {
-    with_object_type(value.as_object().cloned().unwrap_or_default())
+    with_object_type(match value {
+        Value::Object(schema) => schema,
+        _ => JsonObject::new(),
+    })
 }
 
 fn accepts(schema: &JsonObject, value: &Value) -> Option<bool> {
