@@ -4,7 +4,9 @@ use std::time;
 
 use serde::Deserialize;
 
-use super::{duration::Duration, flow::original, read::Reader, set_some::SetSome};
+use super::{
+    duration::Duration, flow::original, from_name::from_name, read::Reader, set_some::SetSome,
+};
 use crate::{
     alias::AliasLayer,
     composite::FlowPolicy,
@@ -92,15 +94,4 @@ impl FlowSessionConfig {
     }
 }
 
-// === impl ModeName ===
-
-impl From<ModeName> for SessionMode {
-    fn from(name: ModeName) -> Self {
-        match name {
-            ModeName::Off => Self::Off,
-            ModeName::Warn => Self::Warn,
-            ModeName::Deny => Self::Deny,
-            ModeName::Ask => Self::Ask,
-        }
-    }
-}
+from_name!(ModeName => SessionMode { Off Warn Deny Ask });
