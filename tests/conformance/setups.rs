@@ -125,30 +125,25 @@ fn fan_outs() -> String {
     composites(&server::tools(), |name, _| format!("tools = ['part_{name}']\n"))
 }
 
-fn pipelines(tools: &[Tool]) -> String {
-    composites(tools, |name, arguments| {
-        let references = arguments.iter().map(|name| format!("{name} = '$input.{name}?'"));
-        let references: Vec<_> = references.collect();
-        let references = references.join(", ");
-        format!(
-            "strategy = 'pipeline'\nsteps = [{{ id = 'only', tool = 'part_{name}', arguments = {{ {references} }} }}]\n"
-        )
-    })
+/// Returns the strategy and the steps of a pipeline that calls a tool with these arguments.
+fn pipeline(name: &str, arguments: &[String]) -> String {
+    let references = arguments.iter().map(|name| format!("{name} = '$input.{name}?'"));
+    let references: Vec<_> = references.collect();
+    let references = references.join(", ");
+    format!(
+        "strategy = 'pipeline'\nsteps = [{{ id = 'only', tool = 'part_{name}', arguments = {{ {references} }} }}]\n"
+    )
 }
 
 /// Returns the pipelines whose calls become tasks. `greet` remains a tool of the backend.
 fn task_pipelines() -> String {
     let tools: Vec<_> =
         task_server::tools().into_iter().filter(|tool| tool.name != "greet").collect();
-    let mut file = pipelines(&tools);
-    for tool in tools {
-        let name = &*tool.name;
+    composites(&tools, |name, arguments| {
         // The suite expects the question of this tool as the reply to the call.
         let mode = if name == "test_tool_with_task" { "optional" } else { "always" };
-        let section = format!("[[composite_tools]]\nname = '{name}'\n");
-        file = file.replace(&section, &format!("{section}task = '{mode}'\n"));
-    }
-    file
+        format!("task = '{mode}'\n{}", pipeline(name, arguments))
+    })
 }
 
 /// Serves over streamable HTTP.
@@ -197,7 +192,7 @@ impl SetUp {
             Self::EmptyStack => listen_behind("").await,
             Self::Rules => listen_behind(RULES).await,
             Self::FanOuts => listen_behind(&fan_outs()).await,
-            Self::Pipelines => listen_behind(&pipelines(&server::tools())).await,
+            Self::Pipelines => listen_behind(&composites(&server::tools(), pipeline)).await,
             Self::BareTasks => listen(TaskServer::default()).await,
             Self::Gateway | Self::GatewayTasks => {
                 let (backend, serving) = match self {
