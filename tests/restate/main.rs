@@ -113,6 +113,22 @@ async fn called(tools: &Tools, tool: &str, times: usize) {
     }
 }
 
+/// Starts a task, and waits until its run has called a tool this often. Returns the ID of the task.
+async fn start_until(replica: &Replica, composite: &str, tool: &str, times: usize) -> String {
+    let id = replica.service.start(composite, json!({})).await;
+    called(&replica.tools, tool, times).await;
+    id
+}
+
+/// Starts a task in a process that crashes during a call of a tool, which is the call with this
+/// number. Returns the ID of the task.
+fn crash_during(server: &Server, port: u16, composite: &str, tool: &str, call: usize) -> String {
+    let replica = start(server, port);
+    let id = replica.block_on(start_until(&replica, composite, tool, call));
+    replica.kill();
+    id
+}
+
 #[test]
 fn task_completes_with_parallel_steps_and_retries() {
     let server = Server::start();
@@ -181,8 +197,7 @@ fn cancellation_runs_finally_steps() {
     let server = Server::start();
     let replica = start(&server, free_port());
     replica.block_on(async {
-        let id = replica.service.start("cleanup", json!({})).await;
-        called(&replica.tools, "hangs", 1).await;
+        let id = start_until(&replica, "cleanup", "hangs", 1).await;
         replica.service.cancel(&id).await.unwrap();
         assert!(matches!(replica.service.settled(&id).await, TaskPayload::Cancelled));
         assert_eq!(replica.tools.called(), ["hangs", "fast"]);
@@ -196,13 +211,7 @@ fn cancellation_runs_finally_steps() {
 fn read_only_tool_is_called_again_after_a_crash() {
     let server = Server::start();
     let port = free_port();
-    let replica = start(&server, port);
-    let id = replica.block_on(async {
-        let id = replica.service.start("reads", json!({})).await;
-        called(&replica.tools, "read", 1).await;
-        id
-    });
-    replica.kill();
+    let id = crash_during(&server, port, "reads", "read", 1);
 
     let other = start(&server, port);
     other.block_on(async {
@@ -215,13 +224,7 @@ fn read_only_tool_is_called_again_after_a_crash() {
 fn ended_calls_are_not_made_again_after_a_crash() {
     let server = Server::start();
     let port = free_port();
-    let replica = start(&server, port);
-    let id = replica.block_on(async {
-        let id = replica.service.start("reads_twice", json!({})).await;
-        called(&replica.tools, "read", 2).await;
-        id
-    });
-    replica.kill();
+    let id = crash_during(&server, port, "reads_twice", "read", 2);
 
     let other = start(&server, port);
     other.block_on(async {
@@ -235,13 +238,7 @@ fn ended_calls_are_not_made_again_after_a_crash() {
 fn other_tool_is_lost_after_a_crash() {
     let server = Server::start();
     let port = free_port();
-    let replica = start(&server, port);
-    let id = replica.block_on(async {
-        let id = replica.service.start("writes", json!({})).await;
-        called(&replica.tools, "hangs", 1).await;
-        id
-    });
-    replica.kill();
+    let id = crash_during(&server, port, "writes", "hangs", 1);
 
     let other = start(&server, port);
     other.block_on(async {
@@ -255,11 +252,7 @@ fn other_tool_is_lost_after_a_crash() {
 fn calls_go_on_while_the_server_restarts() {
     let mut server = Server::start();
     let replica = start(&server, free_port());
-    let id = replica.block_on(async {
-        let id = replica.service.start("reads", json!({})).await;
-        called(&replica.tools, "read", 1).await;
-        id
-    });
+    let id = replica.block_on(start_until(&replica, "reads", "read", 1));
     server.crash();
     replica.block_on(async {
         assert_eq!(replica.service.text(&id).await, "read");
@@ -273,8 +266,7 @@ fn shutdown_waits_for_calls_and_starts_no_others() {
     let port = free_port();
     let replica = start(&server, port);
     let id = replica.block_on(async {
-        let id = replica.service.start("report", json!({})).await;
-        called(&replica.tools, "slow", 1).await;
+        let id = start_until(&replica, "report", "slow", 1).await;
         replica.registry.finished().await;
         id
     });
@@ -300,8 +292,7 @@ fn closed_process_stores_no_results_of_calls() {
     let port = free_port();
     let replica = start(&server, port);
     let id = replica.block_on(async {
-        let id = replica.service.start("reads", json!({})).await;
-        called(&replica.tools, "read", 1).await;
+        let id = start_until(&replica, "reads", "read", 1).await;
         replica.registry.close().await;
         id
     });
