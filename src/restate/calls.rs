@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -12,6 +12,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::{Instant, sleep, timeout_at},
 };
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use super::{RestateError, client::Client};
 
@@ -28,7 +29,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Calls {
     client: Client,
+    /// The permits of calls that have not started.
+    permits: TaskTracker,
     running: Mutex<Running>,
+}
+
+/// Allows one call, even if this process begins to shut down before the call starts.
+#[derive(Debug)]
+pub(super) struct Permit {
+    _token: TaskTrackerToken,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +45,7 @@ struct Running {
     tasks: JoinSet<()>,
     /// The calls by the ID of the awakeable that receives their output.
     handles: HashMap<String, AbortHandle>,
-    /// Whether this process makes no further calls, because it is about to end.
+    /// Whether calls no longer start, even with a permit.
     is_closed: bool,
 }
 
@@ -44,7 +53,7 @@ struct Running {
 
 impl Calls {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, running: Mutex::default() }
+        Self { client, permits: TaskTracker::new(), running: Mutex::default() }
     }
 
     /// Returns `true` if this process makes the call whose output this awakeable receives.
@@ -53,35 +62,45 @@ impl Calls {
         running.handles.get(awakeable).is_some_and(|call| !call.is_finished())
     }
 
-    /// Returns `true` if this process makes no further calls.
-    pub(super) fn is_closed(&self) -> bool {
-        self.running().is_closed
+    /// Returns a permit for a call. Returns `None` if this process shuts down.
+    pub(super) fn permit(&self) -> Option<Permit> {
+        let _running = self.running();
+        (!self.permits.is_closed()).then(|| Permit { _token: self.permits.token() })
     }
 
-    /// Makes no further calls, and waits until the outputs of the current ones are stored.
+    /// Grants no further permits, and waits until the outputs of all calls with permits are stored.
     pub(super) async fn finished(&self) {
-        let mut tasks = self.take();
+        drop(self.shut_down());
+        self.permits.wait().await;
+        let mut tasks = mem::take(&mut self.running().tasks);
         while tasks.join_next().await.is_some() {}
     }
 
     /// Makes no further calls, and cancels the current ones, whose outputs are not stored.
     pub(super) async fn close(&self) {
-        self.take().shutdown().await;
+        let mut tasks = {
+            let mut running = self.shut_down();
+            running.is_closed = true;
+            mem::take(&mut running.tasks)
+        };
+        tasks.shutdown().await;
     }
 
-    fn take(&self) -> JoinSet<()> {
-        let mut running = self.running();
-        running.is_closed = true;
-        mem::take(&mut running.tasks)
+    /// Grants no further permits. The lock ensures that no other thread is about to grant one.
+    fn shut_down(&self) -> MutexGuard<'_, Running> {
+        let running = self.running();
+        self.permits.close();
+        running
     }
 
     /// Makes a call, and completes the awakeable with its output. The call ends at the latest at
-    /// `deadline`. Does nothing if this process makes no further calls.
+    /// `deadline`. Does nothing after [`close`](Self::close).
     pub(super) fn start(
-        self: &Arc<Self>,
+        &self,
         awakeable: String,
         call: BoxFuture<'static, Vec<u8>>,
         deadline: Instant,
+        _permit: Permit,
     ) {
         let (client, id) = (self.client.clone(), awakeable.clone());
         let call = async move {
@@ -149,3 +168,6 @@ pub(super) fn unix_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

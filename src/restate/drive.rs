@@ -27,7 +27,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{
-    calls::{Calls, unix_ns},
+    calls::{Calls, Permit, unix_ns},
     journal::{Command, RunJournal},
     status::{Phase, Status},
 };
@@ -66,6 +66,7 @@ struct Planned {
     id: u64,
     run: BoxFuture<'static, Vec<u8>>,
     deadline: Instant,
+    permit: Permit,
 }
 
 /// The open questions of a run.
@@ -186,10 +187,11 @@ impl<'c> Driver<'c> {
 
     /// Plans a call. If it may not be repeated, first stores that it is about to be made.
     async fn start(&mut self, id: u64, effect: Effect) {
-        if self.calls.is_closed() {
-            // The run continues in another process.
+        let Some(permit) = self.calls.permit() else {
+            // The run continues in another process. Calls with permits still start in this one.
+            let _ = self.next_stored().await;
             return pending().await;
-        }
+        };
         let Effect { name, run, lost, deadline } = effect;
         let is_first = AtomicBool::new(lost.is_none());
         if lost.is_some() {
@@ -209,7 +211,7 @@ impl<'c> Driver<'c> {
             Some(lost) if !is_first.load(Ordering::Relaxed) => async { lost }.boxed(),
             _ => run,
         };
-        self.planned.push(Planned { id, run, deadline });
+        self.planned.push(Planned { id, run, deadline, permit });
         self.awakeables.insert(id, awakeable);
     }
 
@@ -310,10 +312,10 @@ impl<'c> Driver<'c> {
         if let Some(event) = next.as_mut().now_or_never() {
             return event;
         }
-        for Planned { id, run, deadline } in planned.drain(..) {
+        for Planned { id, run, deadline, permit } in planned.drain(..) {
             // A call without an awakeable has ended or was aborted.
             if let Some(awakeable) = awakeables.get(&id).filter(|&it| !calls.contains(it)) {
-                calls.start(awakeable.clone(), run, deadline);
+                calls.start(awakeable.clone(), run, deadline, permit);
             }
         }
         next.await
