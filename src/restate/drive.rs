@@ -24,7 +24,7 @@ use restate_sdk::{
 use rmcp::model::InputRequests;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{
     calls::{Calls, Permit, unix_ns},
@@ -36,6 +36,9 @@ use crate::{
     tasks::TaskRun,
 };
 
+/// The time for which a call that another process has begun may still end there. Afterwards, it is
+/// lost.
+const LOST_AFTER: Duration = Duration::from_secs(5);
 /// The code of the error with which Restate completes the futures of a cancelled run.
 const CANCELLED: u16 = 409;
 
@@ -208,7 +211,10 @@ impl<'c> Driver<'c> {
         let (awakeable, completed) = self.context.awakeable::<Vec<u8>>();
         self.events.push(Box::pin(DurableFuture::map(completed, move |it| Event::Ended(id, it))));
         let run = match lost {
-            Some(lost) if !is_first.load(Ordering::Relaxed) => async { lost }.boxed(),
+            // The process that has begun the call may still store its output.
+            Some(lost) if !is_first.load(Ordering::Relaxed) => {
+                sleep(LOST_AFTER).map(|()| lost).boxed()
+            }
             _ => run,
         };
         self.planned.push(Planned { id, run, deadline, permit });

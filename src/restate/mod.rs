@@ -27,7 +27,8 @@
 //!   [interrupted runs](crate::composite#interrupted-runs).
 //! - If only the connection to the Restate server is lost, the calls of this process go on, and
 //!   their results are sent when the server is available again. If the server executes the run in
-//!   another process in the meantime, the first two rules apply.
+//!   another process in the meantime, the other process makes the calls that may be repeated, and
+//!   waits 5 seconds for the results of the others, which are lost afterwards.
 //! - A process that receives the start of a run late, because its connection was interrupted,
 //!   cannot know that another process has continued the run. It may make one call that the other
 //!   has made, but only of a tool that may be called again.
@@ -38,7 +39,7 @@
 //! - A run continues only with the definition with which it started. After a change, Restate
 //!   reports a journal mismatch and tries again; cancel the task, or restore the definition.
 //! - While the Restate server is unavailable, calls that can become tasks return an error.
-//! - A process that is shut down makes no further calls, and waits for the current ones until
+//! - A process that is shut down begins no further calls, and waits for the current ones until
 //!   [`TaskRegistry::close`], which cancels them. Their runs continue in other processes.
 //! - If the connection of a process to the server is lost, the calls that it makes for a run go on
 //!   until they end or until the deadline of the run, even if the task is cancelled meanwhile.

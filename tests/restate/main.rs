@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 #![expect(clippy::too_many_lines, reason = "a case has many expectations")]
 
+mod balancer;
 #[path = "../it/workflows/case.rs"]
 mod case;
 mod corpus;
@@ -14,7 +15,7 @@ mod rejections;
 mod replica;
 mod server;
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use mcp_composite::testing::{Answer, Server as Tools};
 use rmcp::model::{TaskPayload, Tool, ToolAnnotations};
@@ -22,6 +23,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use self::{
+    balancer::Balancer,
     replica::Replica,
     server::{Server, free_port},
 };
@@ -258,6 +260,27 @@ fn calls_go_on_while_the_server_restarts() {
         assert_eq!(replica.service.text(&id).await, "read");
         assert_eq!(replica.tools.called(), ["fast", "read"]);
     });
+}
+
+#[test]
+fn call_of_a_process_out_of_reach_is_not_lost() {
+    let server = Server::start();
+    let balancer = Balancer::start();
+    let start = || {
+        let written = Answer::text("written").after(Duration::from_secs(2));
+        Replica::start_behind(&server, &balancer, FILE, tools().tool("hangs", written))
+    };
+    let first = start();
+    let id = first.block_on(start_until(&first, "writes", "hangs", 1));
+
+    let other = start();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| first.block_on(async { sleep(Duration::from_secs(4)).await }));
+        assert_eq!(other.block_on(other.service.text(&id)), "written");
+        first.join().unwrap();
+    });
+    assert_eq!(first.tools.called(), ["fast", "hangs"]);
+    assert!(other.tools.called().is_empty(), "{:?}", other.tools.called());
 }
 
 #[test]

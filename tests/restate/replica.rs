@@ -22,7 +22,10 @@ use tokio::{
 };
 use tower::{Layer, ServiceExt};
 
-use super::server::Server;
+use super::{
+    balancer::Balancer,
+    server::{Server, free_port},
+};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
@@ -60,6 +63,23 @@ impl Replica {
         replica
     }
 
+    /// Starts a process behind a load balancer, which then forwards all connections to it.
+    pub(crate) fn start_behind(
+        server: &Server,
+        balancer: &Balancer,
+        file: &str,
+        tools: Tools,
+    ) -> Self {
+        let (replica, restate) = Self::new(&server.ingress(), file, tools);
+        let port = free_port();
+        replica.runtime.block_on(async {
+            listen(&replica.runtime, &restate, port).await;
+            balancer.forward_to(port);
+            register(&restate, server, balancer.port).await;
+        });
+        replica
+    }
+
     /// Creates a process that starts tasks, but serves no endpoint.
     pub(crate) fn without_endpoint(server: &Server, file: &str, tools: Tools) -> Self {
         Self::new(&server.ingress(), file, tools).0
@@ -92,8 +112,16 @@ impl Replica {
 
 /// Serves the endpoint at `port`, and registers it.
 pub(crate) async fn serve(runtime: &Runtime, restate: &RestateServer, server: &Server, port: u16) {
+    listen(runtime, restate, port).await;
+    register(restate, server, port).await;
+}
+
+async fn listen(runtime: &Runtime, restate: &RestateServer, port: u16) {
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     runtime.handle().spawn(restate.serve(listener, pending()).unwrap());
+}
+
+async fn register(restate: &RestateServer, server: &Server, port: u16) {
     let url = format!("http://127.0.0.1:{port}");
     // The server may have just started.
     for _ in 0..100 {
