@@ -46,6 +46,10 @@ public-api *ARGUMENTS:
 deny:
     .ci/deny
 
+# Check the dependencies for known vulnerabilities; downloads the database of RustSec from GitHub.
+advisories:
+    .ci/deny advisories
+
 # Check each feature alone and the pairs that meet, and test the default ones.
 features:
     .ci/features
