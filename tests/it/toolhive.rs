@@ -1,6 +1,7 @@
 //! Files of ToolHive, their conversion, and the behavior of the result.
 
 mod cases;
+mod templates;
 
 use std::{fs, path::Path};
 
