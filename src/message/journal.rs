@@ -74,7 +74,7 @@ pub(crate) struct Effect {
     not(feature = "restate"),
     allow(dead_code, reason = "only durable engines use all of it")
 )]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum JournalEvent {
     /// An effect has ended with this output, or its output is lost for this reason.
     Ended { effect: u64, output: Result<Vec<u8>, String> },

@@ -141,3 +141,6 @@ impl Journal for RunJournal {
         Poll::Pending
     }
 }
+
+#[cfg(all(test, feature = "config", feature = "testing"))]
+mod tests;
