@@ -12,6 +12,8 @@ use super::{
     flowchart::{self, UnknownComposite},
     task_mode::TaskMode,
 };
+#[cfg(feature = "restate")]
+use crate::fingerprint::Fingerprint;
 use crate::{
     catalog::{CatalogSettings, catalog_setters},
     engine::limits::{CallLimits, HEARTBEAT},
@@ -114,6 +116,13 @@ impl CompositeLayer {
     pub(crate) fn task_modes(&self) -> impl Iterator<Item = (&str, TaskMode, Duration)> {
         let composites = self.program.composites.iter();
         composites.map(|composite| (&*composite.name, composite.task, composite.timeout))
+    }
+
+    /// Returns the fingerprint of the definition of a composite, and of those of the composites
+    /// that it calls. Returns `None` if there is no such composite.
+    #[cfg(feature = "restate")]
+    pub(crate) fn definition(&self, name: &str) -> Option<Fingerprint> {
+        self.program.find(name).map(|composite| self.program.fingerprint(composite))
     }
 
     /// Sets the resource limits of a single call of a composite, such as the maximum number of tool

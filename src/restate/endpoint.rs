@@ -2,16 +2,19 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "the macro makes the generated clients public")]
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, io, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use restate_sdk::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::{
     RestateError,
     calls::{Calls, unix_ns},
+    client::Client,
     drive::Driver,
     journal::RunJournal,
-    status::{CALL, INVOCATION, Phase, STATUS, Status, StoredTask},
+    status::{CALL, INVOCATION, Phase, REFUSED, STATUS, Status, StoredTask},
 };
 use crate::tasks::TaskRuns;
 
@@ -27,6 +30,18 @@ const MAX_RETRY: Duration = Duration::from_secs(5);
 pub(super) struct Tasks {
     pub(super) runs: TaskRuns,
     pub(super) calls: Arc<Calls>,
+    pub(super) client: Client,
+}
+
+/// The values that a run receives when it begins.
+#[derive(Serialize, Deserialize)]
+struct Begin {
+    /// The start of the run, as Unix time in nanoseconds.
+    unix_ns: u64,
+    /// The seed of the random numbers of the run.
+    seed: u64,
+    /// The fingerprint of the definition of the composite.
+    definition: String,
 }
 
 #[restate_sdk::workflow(name = "McpCompositeTask")]
@@ -34,13 +49,21 @@ impl Tasks {
     /// Runs the task with the record `call`.
     #[handler]
     async fn run(&self, ctx: WorkflowContext<'_>, call: Vec<u8>) -> HandlerResult<()> {
-        let begin = || async { Ok(Json((unix_ns(), fastrand::u64(..)))) };
-        let Json((begun, seed)) = ctx.run(begin).name("begin").await?;
-        let journal = Arc::new(RunJournal::new(begun, seed));
-        let Some(run) = self.runs.run(&call, journal.clone()) else {
-            // Restate tries again, perhaps with a replica that has the composite.
-            return Err(std::io::Error::other("this process does not have the composite").into());
+        // Restate tries again, perhaps with a replica that has the composite.
+        let missing = || io::Error::other("this process does not have the composite");
+        let definition = self.runs.definition(&call).ok_or_else(missing)?.to_string();
+        let begin = {
+            let definition = definition.clone();
+            || async { Ok(Json(Begin { unix_ns: unix_ns(), seed: fastrand::u64(..), definition })) }
         };
+        let Json(begun) = ctx.run(begin).name("begin").await?;
+        if begun.definition != definition {
+            // The run cannot end here, because its journal has other entries.
+            self.client.call(ctx.key(), "refuse", Vec::new()).await?;
+            return pending().await;
+        }
+        let journal = Arc::new(RunJournal::new(begun.unix_ns, begun.seed));
+        let run = self.runs.run(&call, journal.clone()).ok_or_else(missing)?;
         ctx.set(CALL, call);
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
         Status::set(&ctx, &*journal, Phase::Working);
@@ -57,7 +80,10 @@ impl Tasks {
         ctx: SharedWorkflowContext<'_>,
     ) -> HandlerResult<Json<Option<StoredTask>>> {
         let call = ctx.get::<Vec<u8>>(CALL).await?;
-        let status = ctx.get::<Json<Status>>(STATUS).await?;
+        let status = match ctx.peek_promise::<Json<i64>>(REFUSED).await? {
+            Some(Json(updated_ms)) => Some(Json(Status { updated_ms, phase: Phase::Refused })),
+            None => ctx.get::<Json<Status>>(STATUS).await?,
+        };
         let stored = call.zip(status).map(|(call, Json(status))| {
             let call = String::from_utf8(call).unwrap_or_default();
             StoredTask { call, status }
@@ -73,20 +99,31 @@ impl Tasks {
         }
         Ok(())
     }
+
+    /// Ends the task with an error, because the definition of its composite has changed. Does
+    /// nothing if the task has ended.
+    #[handler]
+    async fn refuse(&self, ctx: SharedWorkflowContext<'_>) -> HandlerResult<()> {
+        let status = ctx.get::<Json<Status>>(STATUS).await?;
+        if status.is_some_and(|Json(status)| status.phase.is_ended()) {
+            return Ok(());
+        }
+        let now = || async { Ok(Json(Timestamp::now().as_millisecond())) };
+        let now = ctx.run(now).name("now").await?;
+        ctx.resolve_promise(REFUSED, now);
+        // If a process with the old definition receives the run, it makes no further calls.
+        self.cancel(ctx).await
+    }
 }
 
 /// Returns the endpoint that serves the handlers. With `identity_key`, it accepts only requests of
 /// the Restate server with this key.
-pub(super) fn endpoint(
-    runs: TaskRuns,
-    calls: Arc<Calls>,
-    identity_key: Option<&str>,
-) -> Result<Endpoint, RestateError> {
+pub(super) fn endpoint(tasks: Tasks, identity_key: Option<&str>) -> Result<Endpoint, RestateError> {
     let options = ServiceOptions::new()
         .inactivity_timeout(INACTIVITY)
         .retry_policy_max_interval(MAX_RETRY)
         .handler("run", HandlerOptions::new().workflow_retention(RETENTION));
-    let tasks = Tasks { runs, calls }.into_service_definition().options(options);
+    let tasks = tasks.into_service_definition().options(options);
     let mut builder = Endpoint::builder().bind(tasks);
     if let Some(key) = identity_key {
         builder = builder.identity_key(key).map_err(|_| RestateError::IdentityKey)?;

@@ -51,6 +51,7 @@ impl TaskEngine for Engine {
                 Phase::Working => EngineStatus::Working,
                 Phase::Asks { questions, .. } => EngineStatus::Asks(questions),
                 Phase::Ended(outcome) => EngineStatus::Ended(outcome.into_bytes()),
+                Phase::Refused => EngineStatus::Refused,
                 Phase::Cancelled => EngineStatus::Cancelled,
             };
             Ok(Found::Task(EngineTask { call: call.into_bytes(), updated_ms, status }))

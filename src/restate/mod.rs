@@ -36,8 +36,9 @@
 //!   because the result is too large, its call fails with an error of the kind `lost`.
 //! - A composite that another composite calls is one tool call.
 //! - The clock of a run does not stop while no process executes it, so timeouts include this time.
-//! - A run continues only with the definition with which it started. After a change, Restate
-//!   reports a journal mismatch and tries again; cancel the task, or restore the definition.
+//! - A run continues only with the definition with which it started. If a process with another
+//!   definition receives the run, the task ends with an error. The invocation of the run remains in
+//!   Restate until a process with the old definition receives it, or until an operator kills it.
 //! - While the Restate server is unavailable, calls that can become tasks return an error.
 //! - A process that is shut down begins no further calls, and waits for the current ones until
 //!   [`TaskRegistry::close`], which cancels them. Their runs continue in other processes.
@@ -112,7 +113,7 @@ use restate_sdk::http_server::HttpServer;
 use tokio::net::TcpListener;
 
 pub use self::error::RestateError;
-use self::{calls::Calls, client::Client, engine::Engine};
+use self::{calls::Calls, client::Client, endpoint::Tasks, engine::Engine};
 use crate::tasks::{TaskRegistry, TaskRuns};
 
 /// A Restate server that executes tasks. See the [module docs](self) for an example.
@@ -173,7 +174,8 @@ impl RestateServer {
         S: Future<Output = ()> + Send,
     {
         let key = self.identity_key.as_deref();
-        let endpoint = endpoint::endpoint(self.runs.clone(), self.calls.clone(), key)?;
+        let (runs, calls, client) = (self.runs.clone(), self.calls.clone(), self.client.clone());
+        let endpoint = endpoint::endpoint(Tasks { runs, calls, client }, key)?;
         Ok(HttpServer::new(endpoint).serve_with_cancel(listener, stop))
     }
 

@@ -14,6 +14,9 @@ pub(super) const CALL: &str = "call";
 pub(super) const STATUS: &str = "status";
 /// The key of the invocation that runs the task.
 pub(super) const INVOCATION: &str = "invocation";
+/// The promise that contains the time at which a process has refused to continue the task, as Unix
+/// time in milliseconds.
+pub(super) const REFUSED: &str = "refused";
 
 /// A task as its handler returns it.
 #[derive(Serialize, Deserialize)]
@@ -41,7 +44,18 @@ pub(super) enum Phase {
     },
     /// The run has ended with this outcome, a JSON text.
     Ended(String),
+    /// A process has refused to continue the run, because the definition of its composite has
+    /// changed.
+    Refused,
     Cancelled,
+}
+
+// === impl Phase ===
+
+impl Phase {
+    pub(super) const fn is_ended(&self) -> bool {
+        matches!(self, Self::Ended(_) | Self::Refused | Self::Cancelled)
+    }
 }
 
 // === impl Status ===

@@ -3,14 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 #![expect(clippy::too_many_lines, reason = "a case has many expectations")]
 
+mod access;
 mod balancer;
 #[path = "../it/workflows/case.rs"]
 mod case;
 mod corpus;
+mod definitions;
+mod expiry;
 mod program;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/programs.rs"]
 mod programs;
+mod proxy;
 mod rejections;
 mod replica;
 mod server;

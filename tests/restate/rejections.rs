@@ -8,18 +8,14 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::Bytes,
-    extract::State,
-    http::{HeaderMap, Method, StatusCode, Uri},
-};
+use axum::http::StatusCode;
 use mcp_composite::testing::{Answer, Server as Tools};
 use rmcp::model::TaskPayload;
 use serde_json::json;
-use tokio::{net::TcpListener, time::Instant};
+use tokio::time::Instant;
 
 use super::{
+    proxy,
     replica::Replica,
     server::{Server, free_port},
 };
@@ -33,11 +29,9 @@ task = "always"
 steps = [{ id = "read", tool = "read", timeout = "8s" }]
 "#;
 
-/// A proxy in front of a server's ingress, which rejects the results of calls.
+/// A proxy that rejects the results of calls.
 #[derive(Clone)]
 struct Proxy {
-    ingress: String,
-    http: reqwest::Client,
     /// The status with which it rejects results.
     rejection: StatusCode,
     /// The number of results that it rejects.
@@ -51,33 +45,19 @@ struct Proxy {
 // === impl Proxy ===
 
 impl Proxy {
-    fn new(server: &Server, rejection: StatusCode, rejected: usize) -> Self {
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let results = Arc::default();
-        Self {
-            ingress: server.ingress(),
-            http,
-            rejection,
-            rejected,
-            results,
-            rejects_errors: false,
-        }
+    fn new(rejection: StatusCode, rejected: usize) -> Self {
+        Self { rejection, rejected, results: Arc::default(), rejects_errors: false }
     }
 
     /// Serves the proxy until the test ends, and returns its URL.
-    fn serve(&self) -> String {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let app = Router::new().fallback(forward).with_state(self.clone());
-        std::thread::spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async {
-                let listener = TcpListener::from_std(listener).unwrap();
-                axum::serve(listener, app).await.unwrap();
-            });
-        });
-        url
+    fn serve(&self, server: &Server) -> String {
+        let proxy = self.clone();
+        proxy::serve(
+            server,
+            move |path, body| {
+                if proxy.rejects(path) { Err(proxy.rejection) } else { Ok(body) }
+            },
+        )
     }
 
     fn rejects(&self, path: &str) -> bool {
@@ -92,27 +72,11 @@ impl Proxy {
     }
 }
 
-async fn forward(
-    State(proxy): State<Proxy>,
-    method: Method,
-    uri: Uri,
-    mut headers: HeaderMap,
-    body: Bytes,
-) -> (StatusCode, Bytes) {
-    if proxy.rejects(uri.path()) {
-        return (proxy.rejection, Bytes::new());
-    }
-    headers.remove("host");
-    let request = proxy.http.request(method, format!("{}{uri}", proxy.ingress));
-    let response = request.headers(headers).body(body).send().await.unwrap();
-    let status = response.status();
-    (status, response.bytes().await.unwrap())
-}
-
 /// Runs the composite through a proxy, and returns the text of its result.
 fn run(server: &Server, proxy: &Proxy) -> String {
     let tools = Tools::new().tool("read", Answer::text("a result"));
-    let replica = Replica::start_with_ingress(server, &proxy.serve(), free_port(), FILE, tools);
+    let replica =
+        Replica::start_with_ingress(server, &proxy.serve(server), free_port(), FILE, tools);
     replica.block_on(async {
         let id = replica.service.start("report", json!({})).await;
         let TaskPayload::Completed { result } = replica.service.settled(&id).await else {
@@ -126,7 +90,7 @@ fn run(server: &Server, proxy: &Proxy) -> String {
 #[test]
 fn rejected_result_fails_its_step() {
     let server = Server::start();
-    let proxy = Proxy::new(&server, StatusCode::PAYLOAD_TOO_LARGE, usize::MAX);
+    let proxy = Proxy::new(StatusCode::PAYLOAD_TOO_LARGE, usize::MAX);
     let begun = Instant::now();
     let text = run(&server, &proxy);
     let reason =
@@ -145,7 +109,7 @@ fn result_is_sent_again_after_temporary_rejections() {
         StatusCode::TOO_MANY_REQUESTS,
         StatusCode::SERVICE_UNAVAILABLE,
     ] {
-        let proxy = Proxy::new(&server, status, 2);
+        let proxy = Proxy::new(status, 2);
         assert_eq!(run(&server, &proxy), "a result", "{status}");
         assert_eq!(proxy.results(), 3, "{status}");
     }
@@ -154,7 +118,7 @@ fn result_is_sent_again_after_temporary_rejections() {
 #[test]
 fn step_whose_error_is_rejected_ends_at_its_timeout() {
     let server = Server::start();
-    let mut proxy = Proxy::new(&server, StatusCode::FORBIDDEN, usize::MAX);
+    let mut proxy = Proxy::new(StatusCode::FORBIDDEN, usize::MAX);
     proxy.rejects_errors = true;
     let text = run(&server, &proxy);
     assert!(text.contains("no answer within 8s"), "{text}");

@@ -4,7 +4,7 @@ use std::{future::pending, time::Duration};
 
 use mcp_composite::{
     config::Config,
-    message::{Context, Request, ToolAnswer},
+    message::{Context, Reply, Request, ToolAnswer},
     restate::RestateServer,
     stack::Stack,
     tasks::{TaskLayer, TaskRegistry},
@@ -27,6 +27,8 @@ use super::{
     server::{Server, free_port},
 };
 
+/// The key of `_meta` that contains the caller of a request.
+const CALLER: &str = "example.com/caller";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// A process that runs tasks.
@@ -39,7 +41,11 @@ pub(crate) struct Replica {
 
 /// A stack of layers whose calls are tasks.
 #[derive(Clone)]
-pub(crate) struct Service(Stack<Tools>);
+pub(crate) struct Service {
+    stack: Stack<Tools>,
+    /// The caller of the requests. `None` if it is unknown.
+    caller: Option<&'static str>,
+}
 
 // === impl Replica ===
 
@@ -58,7 +64,7 @@ impl Replica {
         file: &str,
         tools: Tools,
     ) -> Self {
-        let (replica, restate) = Self::new(ingress, file, tools);
+        let (replica, restate) = Self::new(server, ingress, file, tools);
         replica.runtime.block_on(serve(&replica.runtime, &restate, server, port));
         replica
     }
@@ -70,7 +76,7 @@ impl Replica {
         file: &str,
         tools: Tools,
     ) -> Self {
-        let (replica, restate) = Self::new(&server.ingress(), file, tools);
+        let (replica, restate) = Self::new(server, &server.ingress(), file, tools);
         let port = free_port();
         replica.runtime.block_on(async {
             listen(&replica.runtime, &restate, port).await;
@@ -82,18 +88,24 @@ impl Replica {
 
     /// Creates a process that starts tasks, but serves no endpoint.
     pub(crate) fn without_endpoint(server: &Server, file: &str, tools: Tools) -> Self {
-        Self::new(&server.ingress(), file, tools).0
+        Self::new(server, &server.ingress(), file, tools).0
     }
 
-    fn new(ingress: &str, file: &str, tools: Tools) -> (Self, RestateServer) {
-        let restate = RestateServer::new(ingress).unwrap();
+    fn new(server: &Server, ingress: &str, file: &str, tools: Tools) -> (Self, RestateServer) {
+        let mut restate = RestateServer::new(ingress).unwrap();
+        if let Some(key) = server.identity_key() {
+            restate = restate.identity_key(key);
+        }
         let config = Config::from_toml_str(file).unwrap_or_else(|error| panic!("{error}"));
         let registry = restate.tasks();
-        let layer = config.stack_layer().tasks(TaskLayer::new().registry(registry.clone()));
-        let service = layer.layer(tools.clone());
+        let tasks = TaskLayer::new().registry(registry.clone()).caller(|context| {
+            context.meta().get(CALLER).and_then(Value::as_str).map(str::to_owned)
+        });
+        let stack = config.stack_layer().tasks(tasks).layer(tools.clone());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { service.watch_tasks() });
-        (Self { runtime, service: Service(service), registry, tools }, restate)
+        runtime.block_on(async { stack.watch_tasks() });
+        let service = Service { stack, caller: None };
+        (Self { runtime, service, registry, tools }, restate)
     }
 
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -136,23 +148,32 @@ async fn register(restate: &RestateServer, server: &Server, port: u16) {
 // === impl Service ===
 
 impl Service {
+    /// Returns the same service for requests of this caller.
+    pub(crate) fn of(&self, caller: &'static str) -> Self {
+        Self { stack: self.stack.clone(), caller: Some(caller) }
+    }
+
     /// Starts a task, and returns its ID.
     pub(crate) async fn start(&self, tool: &str, arguments: Value) -> String {
         let mut request = testing::request(tool, arguments);
         let extensions = json!({ "io.modelcontextprotocol/tasks": {} });
         let capabilities = json!({ "elicitation": { "form": {} }, "extensions": extensions });
         request.context_mut().meta_mut().insert(CAPABILITIES.to_owned(), capabilities);
-        let reply = self.0.clone().oneshot(request).await.unwrap();
-        match reply.into_tool_answer() {
+        match self.send(request).await.into_tool_answer() {
             ToolAnswer::Task(id) => id,
             other => panic!("not a task: {other:?}"),
         }
     }
 
     async fn ask(&self, message: impl Into<ClientRequest>) -> Result<ServerResult, ErrorData> {
-        let request = Request::new(message, Context::default());
-        let reply = self.0.clone().oneshot(request).await;
-        reply.unwrap().into_result()
+        self.send(Request::new(message, Context::default())).await.into_result()
+    }
+
+    async fn send(&self, mut request: Request) -> Reply {
+        if let Some(caller) = self.caller {
+            request.context_mut().meta_mut().insert(CALLER.to_owned(), caller.into());
+        }
+        self.stack.clone().oneshot(request).await.unwrap()
     }
 
     pub(crate) async fn get(&self, id: &str) -> Result<TaskPayload, ErrorData> {

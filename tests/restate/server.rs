@@ -13,6 +13,16 @@ use std::{
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+/// A key with which a server signs its requests, and its public key. Only for tests.
+const IDENTITY: (&str, &str) = (
+    "-----BEGIN PRIVATE KEY-----\n\
+     MC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\
+     -----END PRIVATE KEY-----\n",
+    "publickeyv1_4zvwRjXUKGfvwnParsHAS3HuSVzV5cA4McphgmoCtajS",
+);
+/// The name of the file with the key, in the folder of a server.
+const KEY_FILE: &str = "identity.pem";
+
 /// A server that ends with the test.
 pub(crate) struct Server {
     process: Child,
@@ -20,6 +30,8 @@ pub(crate) struct Server {
     ingress: u16,
     admin: u16,
     node: u16,
+    /// Whether the server signs its requests.
+    has_identity: bool,
 }
 
 /// The program of the server, which `install.sh` has installed.
@@ -40,10 +52,25 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
 
 impl Server {
     pub(crate) fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), false)
+    }
+
+    /// Starts a server that signs its requests.
+    pub(crate) fn start_with_identity() -> Self {
         let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(KEY_FILE), IDENTITY.0).unwrap();
+        Self::start_in(folder, true)
+    }
+
+    fn start_in(folder: TempDir, has_identity: bool) -> Self {
         let [ingress, admin, node] = [(); 3].map(|()| free_port());
         let process = spawn(folder.path(), ingress, admin, node);
-        Self { process, folder, ingress, admin, node }
+        Self { process, folder, ingress, admin, node, has_identity }
+    }
+
+    /// Returns the public key of a server that signs its requests.
+    pub(crate) fn identity_key(&self) -> Option<&'static str> {
+        self.has_identity.then_some(IDENTITY.1)
     }
 
     pub(crate) fn ingress(&self) -> String {
@@ -75,7 +102,12 @@ pub(crate) fn free_port() -> u16 {
 }
 
 fn spawn(folder: &Path, ingress: u16, admin: u16, node: u16) -> Child {
-    let mut process = Command::new(&*PROGRAM)
+    let mut command = Command::new(&*PROGRAM);
+    let key = folder.join(KEY_FILE);
+    if key.exists() {
+        command.env("RESTATE_WORKER__INVOKER__REQUEST_IDENTITY_PRIVATE_KEY_PEM_FILE", key);
+    }
+    let mut process = command
         .args([
             "--node-name",
             "test",

@@ -51,7 +51,13 @@ impl TaskLayer {
                 TaskMode::Optional => false,
                 TaskMode::Always => true,
             };
-            Some((name.to_owned(), TaskTool { is_immediate, timeout }))
+            let tool = TaskTool {
+                is_immediate,
+                timeout,
+                #[cfg(feature = "restate")]
+                definition: layer.definition(name)?,
+            };
+            Some((name.to_owned(), tool))
         });
         self.settings.composites = Arc::new(composites.collect());
         self

@@ -2,6 +2,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
+#[cfg(feature = "restate")]
+use crate::fingerprint::Fingerprint;
+
 /// The method of all calls that become tasks.
 pub(super) const METHOD: &str = "tools/call";
 
@@ -14,4 +17,7 @@ pub(super) struct TaskTool {
     /// `true` for `TaskMode::Always`: each call becomes a task immediately.
     pub(super) is_immediate: bool,
     pub(super) timeout: Duration,
+    /// The fingerprint of its definition, and of those of the composites that it calls.
+    #[cfg(feature = "restate")]
+    pub(super) definition: Fingerprint,
 }

@@ -10,8 +10,8 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use jiff::Timestamp;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, DetailedTask, ErrorData, InputRequests, InputResponses,
-    RequestMetaObject, Task,
+    CallToolRequestParams, CallToolResult, ContentBlock, DetailedTask, ErrorData, InputRequests,
+    InputResponses, RequestMetaObject, Task,
 };
 use serde_json::Value;
 use tokio::time::sleep;
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     adapter::failure::caught,
+    fingerprint::Fingerprint,
     log_pause::LogPause,
     message::{Reply, ToolAnswer, ToolService, Tracing, is_deeper, journal::Journal},
     tasks::{
@@ -96,6 +97,8 @@ pub(crate) enum EngineStatus {
     Asks(InputRequests),
     /// The run has ended with this outcome.
     Ended(Vec<u8>),
+    /// The run cannot continue, because the definition of its composite has changed.
+    Refused,
     Cancelled,
 }
 
@@ -122,6 +125,14 @@ pub(crate) struct DurableTasks {
 // === impl TaskRuns ===
 
 impl TaskRuns {
+    /// Returns the fingerprint of the definition of a task's composite in this process. Returns
+    /// `None` if the record is malformed, or if this process does not have the composite.
+    pub(crate) fn definition(&self, call: &[u8]) -> Option<Fingerprint> {
+        let call: Call = record::parse(call)?;
+        let view = call.owner.view.as_deref().map(Arc::from);
+        self.runners().get(&view)?.definition(&call)
+    }
+
     /// Runs the task with this record. Returns `None` if the record is malformed, or if this
     /// process does not have its composite.
     pub(crate) fn run(&self, call: &[u8], journal: Arc<dyn Journal>) -> Option<TaskRun> {
@@ -307,22 +318,24 @@ impl DurableTasks {
             }
             Found::Task(task) => task,
         };
+        let Some(call) = record::parse::<Call>(&call) else { return Ok(None) };
         let progress = match status {
             EngineStatus::Working => Some(Progress::Working { resume: Resume::default() }),
             EngineStatus::Asks(open) => {
                 Some(Progress::InputRequired { open, resume: Resume::default() })
             }
             EngineStatus::Ended(outcome) => serde_json::from_slice(&outcome).ok(),
+            EngineStatus::Refused => {
+                let text = vec![ContentBlock::text(changed(&call.params.name))];
+                Some(Progress::of(ToolAnswer::Result(CallToolResult::error(text))))
+            }
             EngineStatus::Cancelled => Some(Progress::Cancelled),
         };
         let state = progress.map(|progress| State::at(updated_ms, 0, progress));
-        let found = record::parse::<Call>(&call).zip(state);
         let now = Timestamp::now().as_millisecond();
-        let is_live = |(call, state): &(Call, State)| {
-            let age = Duration::from_millis(now.saturating_sub(updated_ms).try_into().unwrap_or(0));
-            !state.progress.is_ended() || age < call.lifetime()
-        };
-        Ok(found.filter(is_live))
+        let age = Duration::from_millis(now.saturating_sub(updated_ms).try_into().unwrap_or(0));
+        let is_live = |state: &State| !state.progress.is_ended() || age < call.lifetime();
+        Ok(state.filter(is_live).map(|state| (call, state)))
     }
 
     /// Logs that the engine is unavailable, and returns the error for the client.
@@ -332,6 +345,11 @@ impl DurableTasks {
         }
         error.into()
     }
+}
+
+/// Returns the error text of a run that cannot continue after its definition has changed.
+fn changed(composite: &str) -> String {
+    format!("the run cannot continue: the definition of `{composite}` has changed since it started")
 }
 
 impl fmt::Debug for DurableTasks {

@@ -7,6 +7,8 @@ use rmcp::model::ErrorData;
 use tower::ServiceExt;
 
 use super::record::{Call, Resume};
+#[cfg(feature = "restate")]
+use crate::fingerprint::Fingerprint;
 use crate::{
     adapter::failure::failure,
     message::{Context, Reply, Request, ToolService, Tracing},
@@ -39,6 +41,13 @@ impl Runner {
     /// Returns `true` if the runner belongs to the layer with these composites.
     pub(super) fn is_of(&self, tools: &Arc<TaskTools>) -> bool {
         Arc::ptr_eq(&self.tools, tools)
+    }
+
+    /// Returns the fingerprint of the definition of a task's composite. Returns `None` if the layer
+    /// has no such composite.
+    #[cfg(feature = "restate")]
+    pub(super) fn definition(&self, call: &Call) -> Option<Fingerprint> {
+        self.tools.get(&*call.params.name).map(|tool| tool.definition)
     }
 
     /// Calls the composite of a task. `resume` contains the answers to its questions. `context` is

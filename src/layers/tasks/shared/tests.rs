@@ -215,6 +215,12 @@ fn questions() -> Reply {
     ServerResult::InputRequiredResult(asked).into()
 }
 
+/// Returns a layer with the composite `work`.
+fn layer(mode: TaskMode) -> TaskLayer {
+    let composite = CompositeTool::fan_out("work", "Works", ["first"]).task(mode);
+    TaskLayer::new().composites(&CompositeLayer::new([composite]).unwrap())
+}
+
 // === impl Replica ===
 
 impl Replica {
@@ -227,14 +233,10 @@ impl Replica {
         let work = Work { replica, ..Work::default() };
         let answering = work.clone();
         let inner = service_fn(move |request| answering.clone().answer(request));
-        let composite = CompositeTool::fan_out("work", "Works", ["first"]).task(mode);
         let caller = |context: &Context| {
             context.extensions().get::<Caller>().map(|Caller(name)| (*name).to_owned())
         };
-        let layer = TaskLayer::new()
-            .composites(&CompositeLayer::new([composite]).unwrap())
-            .registry(registry.clone())
-            .caller(caller);
+        let layer = layer(mode).registry(registry.clone()).caller(caller);
         let service = layer.layer(tower::util::BoxCloneService::new(inner));
         service.watch(None);
         Self { registry, work, service }

@@ -237,8 +237,7 @@ async fn continued_task_keeps_its_caller() {
         async { Ok::<_, Infallible>(questions()) }
     });
     // Another layer with the same composites replaces the service of the replica.
-    let tool = TaskTool { is_immediate: true, timeout: SECOND };
-    let tools = Arc::new(TaskTools::from([("work".to_owned(), tool)]));
+    let tools = layer(TaskMode::Always).settings.composites;
     shared.serve(&tools, None, &inner);
     sleep(25 * SECOND).await;
     assert_eq!(*seen.lock().unwrap(), [Some("alice".to_owned())]);

@@ -1,0 +1,71 @@
+//! Questions that a client does not answer.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use mcp_composite::testing::Server as Tools;
+use rmcp::model::TaskPayload;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    proxy,
+    replica::Replica,
+    server::{Server, free_port},
+};
+
+const FILE: &str = r#"
+[[composite_tools]]
+name = "approval"
+description = "Asks"
+strategy = "workflow"
+task = "always"
+steps = [
+    { id = "sure", type = "elicitation", message = "Sure?", schema = {} },
+    { id = "after", tool = "after", depends_on = ["sure"] },
+]
+"#;
+
+/// The lifetime of tasks in this test, in place of at least an hour.
+const LIFETIME: Duration = Duration::from_secs(2);
+
+#[test]
+fn task_ends_if_its_question_is_not_answered() {
+    let server = Server::start();
+    let ingress = proxy::serve(&server, |path, body| {
+        if !path.ends_with("/run/send") {
+            return Ok(body);
+        }
+        let mut record: Value = serde_json::from_slice(&body).unwrap();
+        record["lifetime_ms"] = json!(LIFETIME.as_secs() * 1000);
+        Ok(Bytes::from(record.to_string()))
+    });
+    let tools = Tools::new().says("after", "after");
+    let port = free_port();
+    let replica = Replica::start_with_ingress(&server, &ingress, port, FILE, tools.clone());
+    let begun = Instant::now();
+    let id = replica.block_on(async {
+        let id = replica.service.start("approval", json!({})).await;
+        let task = replica.service.settled(&id).await;
+        assert!(matches!(task, TaskPayload::InputRequired { .. }), "{task:?}");
+        id
+    });
+    replica.kill();
+
+    // The time goes on while no process executes the run.
+    let replica = Replica::start_with_ingress(&server, &ingress, port, FILE, tools);
+    replica.block_on(async {
+        loop {
+            match replica.service.settled(&id).await {
+                TaskPayload::InputRequired { .. } => sleep(Duration::from_millis(20)).await,
+                TaskPayload::Cancelled => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(begun.elapsed() >= LIFETIME, "{:?}", begun.elapsed());
+        assert!(replica.tools.called().is_empty());
+        // The task itself expires as well.
+        sleep(LIFETIME).await;
+        assert_eq!(replica.service.get(&id).await.unwrap_err().message, "unknown task");
+    });
+}
