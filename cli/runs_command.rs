@@ -33,6 +33,7 @@ struct ListedRun {
     id: String,
     parent: Option<ParentRecord>,
     composite: String,
+    task: Option<String>,
     status: String,
     started_at_ms: u64,
     ended_ms: Option<u64>,
@@ -93,11 +94,14 @@ impl PageClient {
         let mut text =
             format!("{:16}  {:9}  {:24}  {:>9}  composite\n", "id", "status", "started", "took");
         for run in runs {
-            let ListedRun { id, parent, composite, status, started_at_ms, took_ms, .. } = run;
+            let ListedRun { id, parent, composite, task, status, started_at_ms, took_ms, .. } = run;
             let (started, took) = (time(started_at_ms), duration(took_ms));
             write!(text, "{id:16}  {status:9}  {started:24}  {took:>9}  {composite}")?;
             if let Some(ParentRecord { run, branch }) = parent {
                 write!(text, " (called by `{branch}` of {run})")?;
+            }
+            if let Some(task) = task {
+                write!(text, " (task {task})")?;
             }
             text.push('\n');
         }
@@ -115,6 +119,9 @@ impl PageClient {
             let RunRecord { id, composite, status, started_at_ms, took_ms, branches, .. } = run;
             let (started, took) = (time(*started_at_ms), duration(*took_ms));
             writeln!(text, "{composite}  {id}  {status}  started {started}  took {took}")?;
+            if let Some(task) = &run.task {
+                writeln!(text, "  task {task}")?;
+            }
             if let Some(limit) = &run.limit {
                 writeln!(text, "  ended by the limit `{limit}`")?;
             }

@@ -36,6 +36,16 @@ pub(super) struct Entry {
     handle: Option<RunHandle>,
 }
 
+/// The outcome of an attempt to cancel a run.
+pub(crate) enum Cancelled {
+    /// The run was running.
+    Running,
+    /// The run waits for a person. To cancel it, cancel its task.
+    Waiting { task: String },
+    /// The run has ended, or it waits and is not a task.
+    No,
+}
+
 /// A text that is not written further than its maximum size.
 struct Bounded {
     text: Vec<u8>,
@@ -56,6 +66,7 @@ impl Entry {
             parent,
             composite: event.composite.to_owned(),
             view: event.view.map(str::to_owned),
+            task: event.task.map(str::to_owned),
             status: "running".into(),
             started_at_ms: now_ms(),
             is_partial: !matches!(event.what, What::RunStarted { .. }),
@@ -74,10 +85,26 @@ impl Entry {
         self.record.ended_ms.is_some()
     }
 
-    /// Cancels the run if it is running. Returns `false` if it has ended or is suspended.
-    pub(super) fn cancel(&self) -> bool {
-        let handle = self.handle.as_ref().filter(|_| self.record.status == "running");
-        handle.inspect(|handle| handle.cancel()).is_some()
+    /// Cancels the run if it is running.
+    pub(super) fn cancel(&self) -> Cancelled {
+        match (&*self.record.status, &self.handle, &self.record.task) {
+            ("running", Some(handle), _) => {
+                handle.cancel();
+                Cancelled::Running
+            }
+            ("waiting", Some(_), Some(task)) => Cancelled::Waiting { task: task.clone() },
+            _ => Cancelled::No,
+        }
+    }
+
+    /// Records that the task of a waiting run was cancelled.
+    pub(super) fn drop_waiting(&mut self) {
+        if self.record.status == "waiting" {
+            let at_ms = self.elapsed_ms();
+            self.record.status = "dropped".into();
+            self.record.ended_ms = Some(at_ms);
+            self.record.branches.iter_mut().for_each(|branch| branch.cancel(at_ms));
+        }
     }
 
     /// Applies an event of the run. Returns `true` if the run has ended or was suspended.
@@ -241,6 +268,15 @@ impl Write for Bounded {
 // === impl BranchRecord ===
 
 impl BranchRecord {
+    /// Records that the branch was cancelled if it was waiting.
+    fn cancel(&mut self, at_ms: u64) {
+        if self.status == "waiting" {
+            self.stop_waiting(at_ms);
+            self.status = "cancelled".into();
+            self.ended_ms = Some(at_ms);
+        }
+    }
+
     fn stop_waiting(&mut self, at_ms: u64) {
         if self.status == "waiting" {
             self.status = "running".into();

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use self::entry::Entry;
 pub(crate) use self::{
+    entry::Cancelled,
     reader::Recording,
     record::{BranchRecord, CompositeRecord, ParentRecord, RunRecord, RunSummary},
     recording::Recorder,
@@ -108,10 +109,19 @@ impl RunLog {
         Some((run.redacted(redacted), nested.collect()))
     }
 
-    /// Cancels a run. Returns `None` if the run is not kept, and `Some(false)` if it is not
-    /// running.
-    pub(crate) fn cancel(&self, id: &str) -> Option<bool> {
+    /// Cancels a run if it is running. Returns `None` if the run is not kept.
+    pub(crate) fn cancel(&self, id: &str) -> Option<Cancelled> {
         self.lock().entries.get(id).map(Entry::cancel)
+    }
+
+    /// Records that the task of a waiting run was cancelled.
+    pub(crate) fn drop_waiting(&self, id: &str) {
+        self.change(|runs| {
+            if let Some(entry) = runs.entries.get_mut(id) {
+                entry.drop_waiting();
+                runs.touch(id);
+            }
+        });
     }
 
     /// Records the runs that have not ended, and waits until the recording is written.
@@ -125,6 +135,21 @@ impl RunLog {
         recorder.close(open);
     }
 
+    /// Changes runs, and publishes the new version.
+    fn change(&self, change: impl FnOnce(&mut Runs)) {
+        let version = {
+            let mut runs = self.lock();
+            change(&mut runs);
+            runs.version
+        };
+        // Another change may have published a later version.
+        self.version.send_if_modified(|known| {
+            let is_later = *known < version;
+            *known = version.max(*known);
+            is_later
+        });
+    }
+
     fn lock(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,8 +157,7 @@ impl RunLog {
 
 impl Observer for RunLog {
     fn on_event(&self, event: &Event<'_>) {
-        let version = {
-            let mut runs = self.lock();
+        self.change(|runs| {
             let id = event.run.to_string();
             let begins = matches!(event.what, What::RunStarted { .. } | What::RunResumed);
             if begins && !runs.entries.contains_key(&id) {
@@ -150,13 +174,6 @@ impl Observer for RunLog {
             runs.bytes += added;
             runs.touch(&id);
             runs.evict();
-            runs.version
-        };
-        // Another event may have published a later version.
-        self.version.send_if_modified(|known| {
-            let is_later = *known < version;
-            *known = version.max(*known);
-            is_later
         });
     }
 

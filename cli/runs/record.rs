@@ -24,6 +24,9 @@ pub(crate) struct RunRecord {
     /// The path of the view that the run was called in. `None` for the file itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) view: Option<String>,
+    /// The name of the task that the run belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<String>,
     /// `running`, `waiting`, `completed`, `failed` or `dropped`.
     pub(crate) status: Name,
     /// The start, in milliseconds since 1970.
@@ -133,6 +136,9 @@ pub(crate) struct RunSummary<'r> {
     parent: Option<&'r ParentRecord>,
     composite: Cow<'r, str>,
     view: Option<&'r str>,
+    task: Option<&'r str>,
+    /// The branches that wait for a person.
+    waiting: Vec<String>,
     status: &'r str,
     started_at_ms: u64,
     ended_ms: Option<u64>,
@@ -178,12 +184,16 @@ impl RunRecord {
 
     /// Returns the part that a list of runs shows, without secrets.
     pub(crate) fn summary(&self, redacted: &Redacted) -> RunSummary<'_> {
+        let waits = |branch: &&BranchRecord| branch.status == "waiting";
+        let waiting = self.branches.iter().filter(waits);
         let has_failed = |branch: &&BranchRecord| matches!(&*branch.status, "failed" | "timed_out");
         RunSummary {
             id: &self.id,
             parent: self.parent.as_ref(),
             composite: redacted.text(&self.composite).into(),
             view: self.view.as_deref(),
+            task: self.task.as_deref(),
+            waiting: waiting.map(|branch| redacted.text(&branch.id)).collect(),
             status: &self.status,
             started_at_ms: self.started_at_ms,
             ended_ms: self.ended_ms,

@@ -32,7 +32,7 @@ use crate::{
     listener::{Limits, Listener},
     observed::Observed,
     redacted::Redacted,
-    runs::{CompositeRecord, Recording, RunLog, RunRecord},
+    runs::{Cancelled, CompositeRecord, Recording, RunLog, RunRecord},
     session::Session,
 };
 
@@ -284,12 +284,23 @@ async fn runs(State(shown): App) -> Response {
     shown.runs.since(0, &shown.redacted, |runs, _| json_response(&runs))
 }
 
-/// Cancels a run.
+/// Cancels a run that is running, or the task of a run that waits.
 async fn cancel(State(shown): App, Path(id): Path<String>) -> Response {
-    match shown.runs.cancel(&id) {
-        Some(true) => StatusCode::NO_CONTENT.into_response(),
-        Some(false) => (StatusCode::CONFLICT, "the run is not running\n").into_response(),
-        None => unknown_run(),
+    match (shown.runs.cancel(&id), &shown.source) {
+        (None, _) => unknown_run(),
+        (Some(Cancelled::Running), _) => StatusCode::NO_CONTENT.into_response(),
+        (Some(Cancelled::Waiting { task }), Source::Live(gateway)) => {
+            match gateway.cancel_task(&task).await {
+                Ok(()) => {
+                    shown.runs.drop_waiting(&id);
+                    StatusCode::NO_CONTENT.into_response()
+                }
+                Err(error) => {
+                    (StatusCode::CONFLICT, format!("{}\n", error.message)).into_response()
+                }
+            }
+        }
+        (Some(_), _) => (StatusCode::CONFLICT, "the run is not running\n").into_response(),
     }
 }
 

@@ -266,6 +266,20 @@ impl Gateway {
         self.0.main.views().watch_tasks();
     }
 
+    /// Cancels a [task](crate::tasks), also while it waits for the user. `name` is the name of the
+    /// task in the [events](crate::observe::Event) of its run. Does nothing if the task has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such task, or if the store of the tasks is unavailable.
+    pub async fn cancel_task(&self, name: &str) -> Result<(), ErrorData> {
+        let stores = self.0.main.views().lock().stores().cloned();
+        match stores {
+            Some(stores) => stores.tasks.cancel_by_name(name).await,
+            None => Err(ErrorData::invalid_params("the file has no tasks", None)),
+        }
+    }
+
     /// Waits until all [tasks](crate::tasks) have ended, without a time limit; see
     /// [`TaskRegistry::finished`](crate::tasks::TaskRegistry::finished). Call this before
     /// [`close`](Self::close), which cancels the remaining tasks.

@@ -52,6 +52,8 @@ struct ObservedRun {
     /// The view that the client used, such as `/team-a`: a path of the server with composites and
     /// layers of its own. `None` if the client used no view.
     view: Option<Arc<str>>,
+    /// The name of the task. `None` if the run is nested or does not belong to a task.
+    task: Option<Arc<str>>,
     begun: Instant,
     span: Span,
     metrics: bool,
@@ -147,6 +149,7 @@ impl<'p> Observation<'p> {
             name: plan.name.clone(),
             place: place.cloned(),
             view,
+            task: context.task_name().filter(|_| place.is_none()),
             begun,
             span,
             metrics: context.is_measured(),
@@ -320,8 +323,19 @@ impl<'p> Observation<'p> {
         self.phase = Phase::Over;
         self.notify(What::RunSuspended);
         End::SUSPENDED.record(&self.observed.span);
-        let ObservedRun { observers, run, handle, name, place, view, begun, metrics, open, .. } =
-            &mut self.observed;
+        let ObservedRun {
+            observers,
+            run,
+            handle,
+            name,
+            place,
+            view,
+            task,
+            begun,
+            metrics,
+            open,
+            ..
+        } = &mut self.observed;
         let observed = ObservedRun {
             observers: observers.clone(),
             run: *run,
@@ -329,6 +343,7 @@ impl<'p> Observation<'p> {
             name: name.clone(),
             place: place.clone(),
             view: view.clone(),
+            task: task.clone(),
             begun: *begun,
             // The run gets a new span when it resumes.
             span: Span::none(),
@@ -471,9 +486,9 @@ impl ObservedRun {
     fn notify(&self, what: What<'_>) {
         let parent = self.place.as_deref();
         let parent = parent.map(|place| Parent { run: place.run, branch: place.branch() });
-        let view = self.view.as_deref();
+        let (view, task) = (self.view.as_deref(), self.task.as_deref());
         let (run, handle) = (self.run, &self.handle);
-        let event = Event { run, handle, parent, composite: &self.name, view, what };
+        let event = Event { run, handle, parent, composite: &self.name, view, task, what };
         self.span.in_scope(|| self.observers.notify(&event));
         if self.metrics {
             crate::metrics::happened(&event);

@@ -66,6 +66,7 @@ mod result_type;
 mod shared;
 mod subject;
 mod task_caller;
+mod task_name;
 pub(crate) mod tasks;
 mod tool_result;
 mod tool_service;

@@ -63,7 +63,7 @@ impl Tasks {
             return pending().await;
         }
         let journal = Arc::new(RunJournal::new(begun.unix_ns, begun.seed));
-        let run = self.runs.run(&call, journal.clone()).ok_or_else(missing)?;
+        let run = self.runs.run(ctx.key(), &call, journal.clone()).ok_or_else(missing)?;
         ctx.set(CALL, call);
         ctx.set(INVOCATION, ctx.invocation_id().to_owned());
         Status::set(&ctx, &*journal, Phase::Working);

@@ -132,6 +132,10 @@ pub struct Event<'e> {
     /// additional endpoint for the same backends. `None` if the composite was not called in a view;
     /// see [`TraceLayer::view`](crate::trace::TraceLayer::view).
     pub view: Option<&'e str>,
+    /// The name of the task that the run belongs to. It is derived from the ID of the task, and
+    /// clients cannot access the task with it. `None` if the call cannot become a
+    /// [task](crate::tasks), or if the run is nested.
+    pub task: Option<&'e str>,
     /// The kind of the event, with its details.
     pub what: What<'e>,
 }
@@ -437,7 +441,7 @@ impl Event<'_> {
     }
 
     fn log(&self) {
-        let Event { run, handle: _, parent, composite, view, what } = *self;
+        let Event { run, handle: _, parent, composite, view, task: _, what } = *self;
         let parent = parent.map(tracing::field::display);
         macro_rules! run {
             ($text:literal $(, $($field:tt)+)?) => {

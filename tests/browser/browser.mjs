@@ -24,6 +24,8 @@ page.on("console", (message) => {
   if (["error", "warn"].includes(message.type())) problems.push(message.text());
 });
 
+page.on("dialog", (dialog) => dialog.accept());
+
 const commands = {
   open: (url) => page.goto(url),
   evaluate: (expression) => page.evaluate(expression),

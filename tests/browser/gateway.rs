@@ -13,8 +13,9 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, RoleClient, ServiceExt,
     model::{
-        CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig,
-        ElicitRequestParams, ElicitResult, ElicitationAction, Implementation,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
+        ElicitRequestParams, ElicitResult, ElicitationAction, GetTaskParams, Implementation,
+        TaskStatus,
     },
     service::{RequestContext, RunningService},
     transport::StreamableHttpClientTransport,
@@ -43,7 +44,10 @@ pub(crate) struct Program {
 pub(crate) struct Folder(TempDir);
 
 /// A client whose user answers when the test allows it.
-pub(crate) struct Person(Arc<Semaphore>);
+pub(crate) struct Person {
+    answers: Arc<Semaphore>,
+    supports_tasks: bool,
+}
 
 /// A connected client.
 pub(crate) struct Client {
@@ -145,12 +149,22 @@ impl Program {
         self.connect_to("/mcp").await
     }
 
+    /// Connects a client that supports tasks.
+    pub(crate) async fn connect_with_tasks(&self) -> Client {
+        self.connect_as("/mcp", true).await
+    }
+
     /// Connects to the view at a path.
     pub(crate) async fn connect_to(&self, path: &str) -> Client {
+        self.connect_as(path, false).await
+    }
+
+    async fn connect_as(&self, path: &str, supports_tasks: bool) -> Client {
         let answers = Arc::new(Semaphore::new(0));
         let url = self.mcp.replace("/mcp", path);
         let transport = StreamableHttpClientTransport::from_uri(url);
-        let client = Person(answers.clone()).serve(transport).await.unwrap();
+        let person = Person { answers: answers.clone(), supports_tasks };
+        let client = person.serve(transport).await.unwrap();
         Client { client, answers }
     }
 }
@@ -172,6 +186,18 @@ impl Client {
         self.client.call_tool(call).await.unwrap()
     }
 
+    /// Starts a task, and returns its ID.
+    pub(crate) async fn start(&self, tool: &'static str) -> String {
+        match self.client.call_tool_once(CallToolRequestParams::new(tool)).await.unwrap() {
+            CallToolResponse::Task(created) => created.task.task_id,
+            other => panic!("not a task: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn task_status(&self, id: &str) -> TaskStatus {
+        self.client.get_task(GetTaskParams::new(id)).await.unwrap().task.status()
+    }
+
     /// Lets the user answer one question.
     pub(crate) fn answer(&self) {
         self.answers.add_permits(1);
@@ -180,7 +206,11 @@ impl Client {
 
 impl ClientHandler for Person {
     fn get_info(&self) -> ClientConfig {
-        let capabilities = ClientCapabilities::builder().enable_elicitation().build();
+        let capabilities = ClientCapabilities::builder().enable_elicitation();
+        let capabilities = match self.supports_tasks {
+            true => capabilities.enable_tasks().build(),
+            false => capabilities.build(),
+        };
         ClientConfig::new(capabilities, Implementation::new("person", "0"))
     }
 
@@ -189,7 +219,7 @@ impl ClientHandler for Person {
         _: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        self.0.acquire().await.unwrap().forget();
+        self.answers.acquire().await.unwrap().forget();
         Ok(ElicitResult::new(ElicitationAction::Accept)
             .with_content(Value::Object(Default::default())))
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rmcp::model::TaskStatus;
 use serde_json::json;
 
 use crate::{browser::Browser, gateway::Folder};
@@ -162,6 +163,41 @@ async fn branch_that_waits_for_a_person_is_hatched() {
     browser.wait("document.querySelector('#run-title').textContent.startsWith('Run of offer')");
     let facts = browser.texts("#run dl");
     assert!(facts[0].contains("offer of run"), "{facts:?}");
+    browser.assert_no_problems();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_that_waits_for_a_person_is_cancelled() {
+    let folder = Folder::new();
+    let text = fs::read_to_string(folder.path("gateway.toml")).unwrap();
+    let approval = "\n[[composite_tools]]\nname = 'approval'\ndescription = 'Asks'\n\
+                    strategy = 'workflow'\ntask = 'always'\n\
+                    steps = [{ id = 'sure', type = 'elicitation', message = 'Sure?', schema = {} }]\n";
+    fs::write(folder.path("gateway.toml"), text + approval).unwrap();
+    let program = folder.serve(&[]);
+    let client = program.connect_with_tasks().await;
+    let id = client.start("approval").await;
+    let mut browser = Browser::open(&program.page);
+    browser.wait("document.querySelector('#runs-table .status.waiting')");
+    assert_eq!(browser.texts("#runs-table tbody th"), ["approval (task)"]);
+    let cells = browser.texts("#runs-table tbody td");
+    assert!(cells.contains(&"waiting for sure".to_owned()), "{cells:?}");
+
+    browser.click("#runs-table tbody a");
+    browser.wait("document.getElementById('cancel')");
+    let name = browser.value(
+        "[...document.querySelectorAll('#run dt')]\
+         .find((term) => term.textContent === 'Task').nextSibling.textContent",
+    );
+    // A person who reads the page cannot access the task like its client.
+    assert_ne!(name, json!(id));
+    browser.command("type", &json!(["#filter-tool", name]));
+    assert_eq!(browser.texts("#runs-count"), ["1 of 1 runs"]);
+    browser.screenshot("task.png");
+    browser.click("#cancel");
+    browser.wait("document.querySelector('#run-title .status.dropped')");
+    assert_eq!(client.task_status(&id).await, TaskStatus::Cancelled);
+    assert_eq!(browser.texts("#cancel").len(), 0);
     browser.assert_no_problems();
 }
 

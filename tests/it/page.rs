@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Stdio};
 use mcp_composite::testing::{self, Server};
 use rmcp::{
     RoleClient, ServiceExt,
-    model::CallToolRequestParams,
+    model::{
+        CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, GetTaskParams,
+        Implementation, TaskStatus,
+    },
     service::RunningService,
     transport::{
         StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
@@ -328,6 +331,49 @@ arguments = { article = '$item' }
     let error = String::from_utf8(nowhere.stderr).unwrap();
     assert_eq!(nowhere.status.code(), Some(1));
     assert!(error.contains("http://127.0.0.1:1/ cannot be reached"), "{error}");
+}
+
+#[tokio::test]
+async fn waiting_task_is_cancelled_by_a_command() {
+    let folder = folder();
+    let approval = "
+[[composite_tools]]
+name = 'approval'
+description = 'Asks'
+strategy = 'workflow'
+task = 'always'
+steps = [{ id = 'sure', type = 'elicitation', message = 'Sure?', schema = {} }]
+";
+    fs::write(folder.path().join("tools.toml"), FILE.to_owned() + approval).unwrap();
+    let mut served = Served::start(folder.path(), &["--http", "127.0.0.1:0"]).await;
+    let url = served.after("mcp_composite::serve: serving ").await;
+    let capabilities = ClientCapabilities::builder().enable_elicitation().enable_tasks().build();
+    let client = ClientConfig::new(capabilities, Implementation::new("client", "0"));
+    let client = client.serve(StreamableHttpClientTransport::from_uri(url)).await.unwrap();
+    let created = client.call_tool_once(CallToolRequestParams::new("approval")).await.unwrap();
+    let CallToolResponse::Task(created) = created else { panic!("not a task: {created:?}") };
+
+    let mut run = Value::Null;
+    until(async || {
+        let (_, list) = runs_command(&served, &["list", "--open", "--json"]).await;
+        run = serde_json::from_str::<Value>(&list).unwrap()[0].clone();
+        run["status"] == "waiting"
+    })
+    .await;
+    assert_eq!(run["waiting"], json!(["sure"]));
+    let (id, task) = (run["id"].as_str().unwrap(), run["task"].as_str().unwrap());
+    assert_ne!(task, created.task.task_id);
+    let (_, list) = runs_command(&served, &["list"]).await;
+    assert!(list.ends_with(&format!("approval (task {task})\n")), "{list}");
+    let cancelled = runs_command(&served, &["cancel", id]).await;
+    assert_eq!(cancelled, (true, format!("cancelled the run {id}\n")));
+    let (_, shown) = runs_command(&served, &["show", id]).await;
+    assert!(shown.starts_with(&format!("approval  {id}  dropped")), "{shown}");
+    assert!(shown.contains(&format!("\n  task {task}\n")), "{shown}");
+    let ended = client.get_task(GetTaskParams::new(created.task.task_id)).await.unwrap();
+    assert_eq!(ended.task.status(), TaskStatus::Cancelled);
+    let (is_success, error) = runs_command(&served, &["cancel", id]).await;
+    assert!(!is_success && error.contains("the run is not running"), "{error}");
 }
 
 /// Reads events of a page until one of this kind has data that meet a condition.

@@ -65,9 +65,9 @@ function draw(run) {
   const row = html(
     "tr",
     { "data-run": run.id, class: rows.has(run.id) || isFirst ? "" : "new" },
-    html("th", { scope: "row" }, html("a", { href: `#runs/${run.id}` }, run.composite), run.parent ? " (nested)" : ""),
+    html("th", { scope: "row" }, html("a", { href: `#runs/${run.id}` }, run.composite), run.parent ? " (nested)" : run.task ? " (task)" : ""),
     html("td", { class: "view" }, viewName(run.view)),
-    html("td", {}, status(run.status), run.limit ? ` (${run.limit})` : ""),
+    html("td", {}, status(run.status), run.limit ? ` (${run.limit})` : "", waitingFor(run)),
     html("td", {}, new Date(run.started_at_ms).toLocaleTimeString()),
     html("td", { class: "number" }, duration(run.took_ms)),
     html("td", { class: "number" }, run.branches, run.failed_branches ? ` (${run.failed_branches} failed)` : ""),
@@ -85,6 +85,11 @@ function draw(run) {
   if (hadFocus) row.querySelector("a").focus();
 }
 
+/** Returns the branches for which a run waits, as text. */
+function waitingFor({ status, waiting }) {
+  return status === "waiting" && waiting.length ? ` for ${waiting.join(", ")}` : "";
+}
+
 function filter() {
   const tool = find("filter-tool").value.trim().toLowerCase();
   const wanted = find("filter-status").value;
@@ -95,8 +100,8 @@ function filter() {
   for (const [id, row] of rows) {
     const run = runs.get(id);
     const isShown =
-      run.composite.toLowerCase().includes(tool) && (!wanted || run.status === wanted) &&
-      (!of || viewName(run.view) === of) && (nested || !run.parent);
+      [run.composite.toLowerCase(), run.task ?? ""].some((name) => name.includes(tool)) &&
+      (!wanted || run.status === wanted) && (!of || viewName(run.view) === of) && (nested || !run.parent);
     row.hidden = !isShown;
     count += isShown;
   }
@@ -172,7 +177,7 @@ function drawRun() {
         { class: "buttons" },
         copyButton("Copy run as JSON", () => JSON.stringify(shown.run, null, 2)),
         composite ? copyButton("Copy composite as Mermaid", () => composite.mermaid) : null,
-        about?.can_cancel && run.status === "running" ? cancelButton(run) : null,
+        about?.can_cancel && canCancel(run) ? cancelButton(run) : null,
         html("button", { type: "button", onclick: () => (location.hash = "#runs") }, "Close"),
       ),
       html("div", { id: "timeline", class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline" }),
@@ -185,6 +190,11 @@ function drawRun() {
   );
   if (focused >= 0) article.querySelectorAll("button, summary")[focused]?.focus();
   drawTimeline(composite?.graph);
+}
+
+/** Returns whether a run can be cancelled: it is running, or a task that waits. */
+function canCancel({ status, task }) {
+  return status === "running" || (status === "waiting" && task !== undefined);
 }
 
 /** Returns a button that cancels a run. The stream of events reports the end of the run. */
@@ -213,6 +223,7 @@ function facts(run) {
   const parent = run.parent;
   const entries = [
     ["Id", run.id],
+    ["Task", run.task],
     ["Started", new Date(run.started_at_ms).toLocaleString()],
     ["Duration", run.took_ms === undefined ? null : duration(run.took_ms)],
     ["With waiting", run.ended_ms > run.took_ms ? duration(run.ended_ms) : null],

@@ -20,7 +20,7 @@ use super::shared::durable::{DurableTasks, TaskEngine, TaskRuns};
 use super::{
     description::Description,
     error::{LimitReached, UnknownTask},
-    id::new_id,
+    id::{key_of, new_id},
     limits::{LIFETIME, MAX_TASK_BYTES, MAX_TASKS, MAX_UNFINISHED},
     shared::{SharedTasks, TaskStore},
     state::{Ended, Entry, Questions, State},
@@ -201,6 +201,26 @@ impl TaskRegistry {
         }
     }
 
+    /// Cancels the task with this name, as its owner can. Does nothing if the task has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such task, or if its store is unavailable.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    pub(crate) async fn cancel_by_name(&self, name: &str) -> Result<(), ErrorData> {
+        if self.local.live_entries().cancel_by_name(name) {
+            return Ok(());
+        }
+        #[cfg(feature = "restate")]
+        if let Some(durable) = &self.durable {
+            return durable.cancel(name, None).await;
+        }
+        match &self.shared {
+            Some(shared) => shared.cancel(name, None).await,
+            None => Err(UnknownTask.into()),
+        }
+    }
+
     /// Returns `true` if the task with this ID is in the memory of this process.
     pub(super) fn contains(&self, id: &str) -> bool {
         self.local.live_entries().tasks.contains_key(id)
@@ -270,10 +290,8 @@ impl TaskRegistry {
     /// Cancels a task and drops its run. Does nothing if the task has ended.
     pub(super) fn cancel(&self, id: &str, owner: &[u8]) -> Result<(), UnknownTask> {
         let mut entries = self.local.live_entries();
-        let (id, entry) = entries.find(id, owner)?;
-        if entry.cancel() {
-            entries.renew(&id);
-        }
+        let (id, _) = entries.find(id, owner)?;
+        entries.cancel(&id);
         Ok(())
     }
 }
@@ -364,6 +382,20 @@ impl Entries {
         self.expiries.insert((entry.expiry, id.clone()));
     }
 
+    /// Cancels a task. Does nothing if the task has ended.
+    fn cancel(&mut self, id: &Arc<str>) {
+        if self.tasks.get_mut(id).is_some_and(Entry::cancel) {
+            self.renew(id);
+        }
+    }
+
+    /// Cancels the task with this name. Returns `false` if there is no such task.
+    #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+    fn cancel_by_name(&mut self, name: &str) -> bool {
+        let id = self.tasks.keys().find(|id| key_of(id) == name).cloned();
+        id.inspect(|id| self.cancel(id)).is_some()
+    }
+
     /// Removes the tasks that have expired, and drops their runs.
     fn drop_expired(&mut self, now: Instant) {
         while self.expiries.first().is_some_and(|(expiry, _)| *expiry <= now) {
@@ -387,6 +419,11 @@ impl Entries {
 // === impl Reservation ===
 
 impl Reservation {
+    /// Returns the name of the task.
+    pub(super) fn name(&self) -> String {
+        key_of(&self.id)
+    }
+
     /// Starts the task of `owner`. `run` returns the future that the task runs. `timeout` is the
     /// maximum duration of the run, not including the time that it waits for the user.
     ///

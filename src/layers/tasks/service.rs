@@ -20,7 +20,7 @@ use tower_service::Service;
 use super::shared::durable::DurableTasks;
 use super::{
     error::UnknownTask,
-    id::is_id,
+    id::{is_id, key_of},
     layer::{Settings, TaskLayer},
     run::{Call, ReplyFuture},
     shared::SharedTasks,
@@ -174,7 +174,8 @@ impl Settings {
         };
         let Start { tool, params, mut inner, mut request } = start;
         let owner = self.owner(request.context()).to_bytes();
-        let context = request.context_mut().for_task();
+        let mut context = request.context_mut().for_task();
+        context.set_task_name(&reserved.name());
         let is_live = request.context().known_live_client().is_some();
         drop(request);
         let call = Call { inner: inner.clone(), params, context };
@@ -335,9 +336,9 @@ impl Settings {
                 let id = &cancel.params.task_id;
                 match host {
                     Host::Local => self.registry.cancel(id, &owner.to_bytes())?,
-                    Host::Shared(shared) => shared.cancel(id, &owner).await?,
+                    Host::Shared(shared) => shared.cancel(&key_of(id), Some(&owner)).await?,
                     #[cfg(feature = "restate")]
-                    Host::Durable(durable) => durable.cancel(id, &owner).await?,
+                    Host::Durable(durable) => durable.cancel(&key_of(id), Some(&owner)).await?,
                 }
             }
             _ => return Err(UnknownTask.into()),

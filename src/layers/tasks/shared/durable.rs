@@ -26,7 +26,7 @@ use crate::{
     adapter::failure::caught,
     fingerprint::Fingerprint,
     log_pause::LogPause,
-    message::{Reply, ToolAnswer, ToolService, Tracing, is_deeper, journal::Journal},
+    message::{Context, Reply, ToolAnswer, ToolService, Tracing, is_deeper, journal::Journal},
     tasks::{
         error::UnknownTask,
         id::{key_of, new_id},
@@ -133,12 +133,15 @@ impl TaskRuns {
         self.runners().get(&view)?.definition(&call)
     }
 
-    /// Runs the task with this record. Returns `None` if the record is malformed, or if this
-    /// process does not have its composite.
-    pub(crate) fn run(&self, call: &[u8], journal: Arc<dyn Journal>) -> Option<TaskRun> {
+    /// Runs the task with this key and record. Returns `None` if the record is malformed, or if
+    /// this process does not have its composite.
+    pub(crate) fn run(&self, key: &str, call: &[u8], journal: Arc<dyn Journal>) -> Option<TaskRun> {
         let call: Call = record::parse(call)?;
         let view = call.owner.view.as_deref().map(Arc::from);
-        let keep = |context: &mut crate::message::Context| context.set_journal(journal);
+        let keep = |context: &mut Context| {
+            context.set_task_name(key);
+            context.set_journal(journal);
+        };
         let reply = self.runners().get_mut(&view)?.call(&call, Resume::default(), None, keep)?;
         let outcome = async move {
             let reply = caught(METHOD, reply).await.unwrap_or_else(Err);
@@ -247,7 +250,7 @@ impl DurableTasks {
     async fn poll(&self, id: &str, is_met: impl Fn(&State) -> bool) -> State {
         let mut pause = PAUSE;
         loop {
-            if let Ok(Some((_, state))) = self.load(id).await
+            if let Ok(Some((_, state))) = self.load(&key_of(id)).await
                 && is_met(&state)
             {
                 return state;
@@ -259,7 +262,7 @@ impl DurableTasks {
 
     /// Returns the state of a task.
     pub(crate) async fn get(&self, id: &str, owner: &Owner) -> Result<DetailedTask, ErrorData> {
-        let (call, state) = self.find(id, owner).await?;
+        let (call, state) = self.find(&key_of(id), Some(owner)).await?;
         Ok(DetailedTask::new(call.task(id, &state), state.progress.into_payload()))
     }
 
@@ -270,26 +273,28 @@ impl DurableTasks {
         owner: &Owner,
         answers: InputResponses,
     ) -> Result<(), ErrorData> {
-        let (_, state) = self.find(id, owner).await?;
+        let key = key_of(id);
+        let (_, state) = self.find(&key, Some(owner)).await?;
         let Progress::InputRequired { open, .. } = state.progress else { return Ok(()) };
         let answers = answers.into_iter().filter(|(key, _)| open.contains_key(key));
         for (question, answer) in answers {
             if is_deeper(&answer, MAX_DEPTH) {
                 return Err(ErrorData::invalid_params("an answer is nested too deeply", None));
             }
-            let answered = self.engine.answer(key_of(id), question, answer).await;
+            let answered = self.engine.answer(key.clone(), question, answer).await;
             answered.map_err(|error| self.unavailable(error))?;
         }
         Ok(())
     }
 
-    /// Cancels a task. Does nothing if the task has ended.
-    pub(crate) async fn cancel(&self, id: &str, owner: &Owner) -> Result<(), ErrorData> {
-        let (_, state) = self.find(id, owner).await?;
+    /// Cancels the task with this key, if it belongs to `owner`. Does nothing if the task has
+    /// ended.
+    pub(crate) async fn cancel(&self, key: &str, owner: Option<&Owner>) -> Result<(), ErrorData> {
+        let (_, state) = self.find(key, owner).await?;
         if state.progress.is_ended() {
             return Ok(());
         }
-        self.engine.cancel(key_of(id)).await.map_err(|error| self.unavailable(error))
+        self.engine.cancel(key.to_owned()).await.map_err(|error| self.unavailable(error))
     }
 
     /// Starts no further calls in this process, and waits until the current ones have ended.
@@ -302,15 +307,17 @@ impl DurableTasks {
         self.engine.close().await;
     }
 
-    /// Returns a task of `owner`. The error does not depend on whether the task exists.
-    async fn find(&self, id: &str, owner: &Owner) -> Result<(Call, State), ErrorData> {
-        let found = self.load(id).await?.filter(|(call, _)| call.owner == *owner);
-        found.ok_or_else(|| UnknownTask.into())
+    /// Returns the task with this key if it belongs to `owner`, or to anyone if that is `None`. The
+    /// error does not depend on whether the task exists.
+    async fn find(&self, key: &str, owner: Option<&Owner>) -> Result<(Call, State), ErrorData> {
+        let is_owned = |(call, _): &(Call, State)| owner.is_none_or(|owner| call.owner == *owner);
+        self.load(key).await?.filter(is_owned).ok_or_else(|| UnknownTask.into())
     }
 
     /// Returns a task that has not expired.
-    async fn load(&self, id: &str) -> Result<Option<(Call, State)>, ErrorData> {
-        let found = self.engine.get(key_of(id)).await.map_err(|error| self.unavailable(error))?;
+    async fn load(&self, key: &str) -> Result<Option<(Call, State)>, ErrorData> {
+        let found =
+            self.engine.get(key.to_owned()).await.map_err(|error| self.unavailable(error))?;
         let EngineTask { call, updated_ms, status } = match found {
             Found::Unknown => return Ok(None),
             Found::Waiting => {

@@ -124,6 +124,7 @@ impl Held {
     /// Sets the record of this task as the place in which a run stores its checkpoints. The run is
     /// the one that a call with `context` starts.
     pub(super) fn keep_run_of(self: &Arc<Self>, context: &mut Context) {
+        context.set_task_name(&self.key);
         context.set_checkpoint(self.clone());
         context.set_cancellation(self.cancelled.clone());
     }

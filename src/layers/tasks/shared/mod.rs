@@ -179,7 +179,7 @@ impl SharedTasks {
     /// Returns the state of the task with this ID. Returns an error if the task does not belong to
     /// `owner`.
     pub(super) async fn get(&self, id: &str, owner: &Owner) -> Result<DetailedTask, ErrorData> {
-        let Found { call, state, .. } = self.find(id, owner).await?;
+        let Found { call, state, .. } = self.find(&key_of(id), Some(owner)).await?;
         Ok(DetailedTask::new(call.task(id, &state), state.progress.into_payload()))
     }
 
@@ -193,7 +193,7 @@ impl SharedTasks {
         context: Context,
     ) -> Result<(), ErrorData> {
         for _ in 0..MAX_CHANGES {
-            let found = self.find(id, owner).await?;
+            let found = self.find(&key_of(id), Some(owner)).await?;
             let Some(state) = found.state.answered(answers.clone()) else { return Ok(()) };
             if state.is_too_deep() {
                 return Err(ErrorData::invalid_params("an answer is nested too deeply", None));
@@ -216,12 +216,12 @@ impl SharedTasks {
         Err(TaskStoreError::Lost.into())
     }
 
-    /// Cancels a task. If this replica runs the task, drops its run. If another replica runs it,
-    /// that replica drops the run when it next renews its leases. Does nothing if the task has
-    /// ended.
-    pub(super) async fn cancel(&self, id: &str, owner: &Owner) -> Result<(), ErrorData> {
+    /// Cancels the task with this key, if it belongs to `owner`. If this replica runs the task,
+    /// drops its run. If another replica runs it, that replica drops the run when it next renews
+    /// its leases. Does nothing if the task has ended.
+    pub(super) async fn cancel(&self, key: &str, owner: Option<&Owner>) -> Result<(), ErrorData> {
         for _ in 0..MAX_CHANGES {
-            let found = self.find(id, owner).await?;
+            let found = self.find(key, owner).await?;
             if found.state.progress.is_ended() {
                 return Ok(());
             }
@@ -280,12 +280,12 @@ impl SharedTasks {
         self.slots.clone().try_acquire_owned().ok().filter(|_| !is_closed)
     }
 
-    /// Returns the task with this ID if it belongs to `owner`. The error does not reveal whether a
-    /// task with this ID exists.
-    async fn find(&self, id: &str, owner: &Owner) -> Result<Found, ErrorData> {
-        let stored = self.store.get(&key_of(id)).await.map_err(|error| self.unavailable(error))?;
-        let found = stored.and_then(Found::parse).filter(|found| found.call.owner == *owner);
-        found.ok_or_else(|| UnknownTask.into())
+    /// Returns the task with this key if it belongs to `owner`, or to anyone if that is `None`. The
+    /// error does not reveal whether a task with this key exists.
+    async fn find(&self, key: &str, owner: Option<&Owner>) -> Result<Found, ErrorData> {
+        let stored = self.store.get(key).await.map_err(|error| self.unavailable(error))?;
+        let is_owned = |found: &Found| owner.is_none_or(|owner| found.call.owner == *owner);
+        stored.and_then(Found::parse).filter(is_owned).ok_or_else(|| UnknownTask.into())
     }
 
     /// Changes a task. Returns its new token, or `None` if another replica has changed the task

@@ -234,3 +234,18 @@ async fn dropping_the_service_and_the_registry_drops_the_runs() {
     sleep(14 * SECOND).await;
     assert_eq!(work.calls(), [""; 0]);
 }
+
+#[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
+#[tokio::test(start_paused = true)]
+async fn operator_cancels_a_task_by_its_name() {
+    let (one, two, _) = two();
+    let waiting = one.start(json!({ "ask": true })).await;
+    one.settled(&waiting).await;
+    let running = one.start(json!({})).await;
+    for id in [&waiting, &running] {
+        two.registry.cancel_by_name(&key_of(id)).await.unwrap();
+        assert_eq!(one.status(id).await, TaskStatus::Cancelled);
+        two.registry.cancel_by_name(&key_of(id)).await.unwrap();
+    }
+    assert_eq!(two.registry.cancel_by_name(&waiting).await.unwrap_err().message, "unknown task");
+}
