@@ -39,6 +39,8 @@
 //! - A run continues only with the definition with which it started. If a process with another
 //!   definition receives the run, the task ends with an error. The invocation of the run remains in
 //!   Restate until a process with the old definition receives it, or until an operator kills it.
+//! - If no process has the composite of a task, the task stays `working`. It expires an hour later
+//!   than a task that has [ended](crate::tasks#the-life-of-a-task).
 //! - While the Restate server is unavailable, calls that can become tasks return an error.
 //! - A process that is shut down begins no further calls, and waits for the current ones until
 //!   [`TaskRegistry::close`], which cancels them. Their runs continue in other processes.

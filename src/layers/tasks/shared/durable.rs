@@ -314,7 +314,8 @@ impl DurableTasks {
         self.load(key).await?.filter(is_owned).ok_or_else(|| UnknownTask.into())
     }
 
-    /// Returns a task that has not expired.
+    /// Returns a task that has not expired. A run ends or asks within the lifetime of its task, so
+    /// no process continues a task that has not changed for much longer.
     async fn load(&self, key: &str) -> Result<Option<(Call, State)>, ErrorData> {
         let found =
             self.engine.get(key.to_owned()).await.map_err(|error| self.unavailable(error))?;
@@ -341,7 +342,10 @@ impl DurableTasks {
         let state = progress.map(|progress| State::at(updated_ms, 0, progress));
         let now = Timestamp::now().as_millisecond();
         let age = Duration::from_millis(now.saturating_sub(updated_ms).try_into().unwrap_or(0));
-        let is_live = |state: &State| !state.progress.is_ended() || age < call.lifetime();
+        let is_live = |state: &State| {
+            let room = if state.progress.is_ended() { Duration::ZERO } else { LIFETIME };
+            age < call.lifetime() + room
+        };
         Ok(state.filter(is_live).map(|state| (call, state)))
     }
 

@@ -14,9 +14,15 @@ use crate::{
     tasks::{TaskLayer, TaskRegistry},
 };
 
-/// An engine whose responses are lost.
-#[derive(Debug)]
-struct Lossy;
+/// An engine whose responses are lost, except for those about a task that works since this time.
+#[derive(Debug, Default)]
+struct Lossy {
+    working: Option<Timestamp>,
+}
+
+fn owner() -> Owner {
+    Owner { view: None, caller: None }
+}
 
 fn lost<T: Send + 'static>() -> BoxFuture<'static, Result<T, TaskStoreError>> {
     async { Err(TaskStoreError::Unavailable("the connection was closed".into())) }.boxed()
@@ -28,7 +34,12 @@ impl TaskEngine for Lossy {
     }
 
     fn get(&self, _: String) -> BoxFuture<'_, Result<Found, TaskStoreError>> {
-        lost()
+        let Some(since) = self.working else { return lost() };
+        let params = CallToolRequestParams::new("work");
+        let call = Call::new(owner(), params, RequestMetaObject::default(), LIFETIME);
+        let (call, updated_ms) = (record::format(&call), since.as_millisecond());
+        let task = EngineTask { call, updated_ms, status: EngineStatus::Working };
+        async { Ok(Found::Task(task)) }.boxed()
     }
 
     fn answer(&self, _: String, _: String, _: Value) -> BoxFuture<'_, Result<(), TaskStoreError>> {
@@ -60,7 +71,7 @@ async fn composite_is_not_called_if_the_engine_may_have_started_it() {
         let composite = CompositeTool::fan_out("work", "Works", ["first"]).task(mode);
         let layer = TaskLayer::new()
             .composites(&CompositeLayer::new([composite]).unwrap())
-            .registry(TaskRegistry::with_engine(Arc::new(Lossy), TaskRuns::default()));
+            .registry(TaskRegistry::with_engine(Arc::<Lossy>::default(), TaskRuns::default()));
         let mut context = Context::default();
         let tasks = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
         let capabilities = "io.modelcontextprotocol/clientCapabilities";
@@ -69,5 +80,15 @@ async fn composite_is_not_called_if_the_engine_may_have_started_it() {
         let reply = layer.layer(inner).oneshot(request).await.unwrap();
         assert!(reply.error().is_some(), "{mode:?}: {reply:?}");
         assert!(!was_called.load(Ordering::Relaxed), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn task_that_no_process_continues_expires() {
+    for (age, is_known) in [(LIFETIME, true), (3 * LIFETIME, false)] {
+        let working = Some(Timestamp::now() - age);
+        let tasks = DurableTasks::new(Arc::new(Lossy { working }), TaskRuns::default());
+        let found = tasks.get(&new_id().unwrap(), &owner()).await;
+        assert_eq!(found.is_ok(), is_known, "{age:?}: {found:?}");
     }
 }
