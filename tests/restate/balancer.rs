@@ -1,14 +1,8 @@
 //! A load balancer in front of the processes that run tasks.
 
-use std::thread;
+use tokio::{io::copy_bidirectional, net::TcpStream, sync::watch, task::JoinSet};
 
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    runtime::Builder,
-    sync::watch,
-    task::JoinSet,
-};
+use super::listener;
 
 /// A load balancer that forwards all connections to one process.
 pub(crate) struct Balancer {
@@ -21,19 +15,12 @@ pub(crate) struct Balancer {
 impl Balancer {
     /// Starts a load balancer, which runs until the test ends.
     pub(crate) fn start() -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let port = listener.local_addr().unwrap().port();
         let (process, processes) = watch::channel(0);
-        thread::spawn(move || {
-            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = TcpListener::from_std(listener).unwrap();
-                let mut connections = JoinSet::new();
-                while let Ok((client, _)) = listener.accept().await {
-                    connections.spawn(forward(client, processes.clone()));
-                }
-            });
+        let port = listener::serve(|listener| async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(forward(client, processes.clone()));
+            }
         });
         Self { port, process }
     }

@@ -10,6 +10,7 @@ mod case;
 mod corpus;
 mod definitions;
 mod expiry;
+mod listener;
 mod program;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/programs.rs"]

@@ -8,9 +8,8 @@ use axum::{
     extract::State,
     http::{HeaderMap, Method, StatusCode, Uri},
 };
-use tokio::net::TcpListener;
 
-use super::server::Server;
+use super::{listener, server::Server};
 
 /// Changes the body of a request to a path, or rejects the request.
 type Edit = dyn Fn(&str, Bytes) -> Result<Bytes, StatusCode> + Send + Sync;
@@ -29,18 +28,9 @@ pub(crate) fn serve(
 ) -> String {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let proxy = Proxy { ingress: server.ingress(), http, edit: Arc::new(edit) };
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let app = Router::new().fallback(forward).with_state(proxy);
-    std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.unwrap().block_on(async {
-            let listener = TcpListener::from_std(listener).unwrap();
-            axum::serve(listener, app).await.unwrap();
-        });
-    });
-    url
+    let port = listener::serve(|listener| async { axum::serve(listener, app).await });
+    format!("http://127.0.0.1:{port}")
 }
 
 async fn forward(
