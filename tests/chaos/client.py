@@ -155,6 +155,8 @@ class Client:
             self.check_result(run, result)
         elif history.LOST.search(text):
             self.runs.end(run, "lost", text)
+        elif history.TIMED_OUT.search(text):
+            self.runs.end(run, "timed out", text)
         elif history.UNSAVED.search(text):
             self.runs.end(run, "not stored", text)
         else:

@@ -7,9 +7,11 @@ import time
 import composites
 import shop
 
-# The errors of runs that were interrupted, and of runs whose state could not be stored.
+# The errors of runs that were interrupted, of runs whose state could not be stored, and of runs with
+# a call whose result was not stored in time.
 LOST = re.compile(r"the server stopped while `([^`]+)` ran")
 UNSAVED = re.compile(r"the run cannot be stored|another process has taken over the run")
+TIMED_OUT = re.compile(r"timed out: no answer within")
 
 # The machine may be slow.
 SLACK = 4
@@ -118,6 +120,13 @@ def check(run, tally, disruptions):
         # The names of calls begin with that of their step.
         was_called = any(re.split("[.-]", call.key)[0] == step for call in run.calls)
         tally.count("lost steps", "had been called" if was_called else "had not been called")
+    if run.outcome == "timed out":
+        # A replica of Restate waits for calls that another one has begun. A disruption can start
+        # this wait again.
+        tally.check(
+            disruptions.store.moves_runs and run.kills,
+            f"outcome: {run} timed out although its replica was not killed",
+        )
     if run.outcome in ("lost", "not stored"):
         tally.check(
             disruptions.has_hit(run, run.outcome == "not stored"),

@@ -201,10 +201,15 @@ def print_histories(chaos, tally):
         print(f"\n{run}:")
         for moment, line in run.history():
             print(f"  {moment - run.started:8.3f} s  {line}")
-        for replica, start, end in chaos.disruptions.outages:
-            if start <= (run.ended or end) and run.started <= end:
-                print(f"  {start - run.started:8.3f} s  replica {replica} could not reach the store "
-                      f"for {end - start:.1f} s")
+        disruptions = chaos.disruptions
+        for what, times in [
+            ("could not reach the store", disruptions.outages),
+            ("did not run", disruptions.absences),
+        ]:
+            for replica, start, end in times:
+                if start <= (run.ended or end) and run.started <= end:
+                    print(f"  {start - run.started:8.3f} s  replica {replica} {what} for "
+                          f"{end - start:.1f} s")
 
 
 def main():
