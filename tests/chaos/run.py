@@ -101,16 +101,22 @@ class Chaos:
             await replica.kill()
         await self.store.stop()
 
+    def names(self):
+        """Returns the names of composites in random order, each equally often."""
+        while True:
+            for composite in random.sample(composites.COMPOSITES, len(composites.COMPOSITES)):
+                yield composite["name"]
+
     async def batch(self, count):
         """Lets this many runs end while everything fails, and checks that nothing is left."""
         left = count
+        names = self.names()
 
         async def worker():
             nonlocal left
             while left > 0:
                 left -= 1
-                name = random.choice(composites.COMPOSITES)["name"]
-                if not await self.client.drive(name):
+                if not await self.client.drive(next(names)):
                     left += 1
                     await asyncio.sleep(0.2)
 
