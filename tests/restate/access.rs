@@ -11,21 +11,11 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    replica::Replica,
+    replica::{APPROVAL, Replica},
     server::{Server, free_port},
 };
 
-const FILE: &str = r#"
-[[composite_tools]]
-name = "approval"
-description = "Asks"
-strategy = "workflow"
-task = "always"
-steps = [
-    { id = "sure", type = "elicitation", message = "Sure?", schema = {} },
-    { id = "after", tool = "after", depends_on = ["sure"] },
-]
-
+const WORK: &str = r#"
 [[composite_tools]]
 name = "work"
 description = "Works"
@@ -41,7 +31,7 @@ fn tools() -> Tools {
 #[test]
 fn foreign_caller_gets_the_error_for_unknown_tasks() {
     let server = Server::start();
-    let replica = Replica::start(&server, free_port(), FILE, tools());
+    let replica = Replica::start(&server, free_port(), APPROVAL, tools());
     replica.block_on(async {
         let owner = replica.service.of("alice");
         let id = owner.start("approval", json!({})).await;
@@ -68,11 +58,11 @@ fn foreign_caller_gets_the_error_for_unknown_tasks() {
 fn endpoint_with_an_identity_key_rejects_unsigned_requests() {
     let [unsigned, signed] = [Server::start(), Server::start_with_identity()];
     let port = free_port();
-    Replica::start(&unsigned, port, FILE, tools()).kill();
-    let starting = Replica::without_endpoint(&unsigned, FILE, tools());
+    Replica::start(&unsigned, port, WORK, tools()).kill();
+    let starting = Replica::without_endpoint(&unsigned, WORK, tools());
     let id = starting.block_on(starting.service.start("work", json!({})));
 
-    let replica = Replica::start(&signed, port, FILE, tools());
+    let replica = Replica::start(&signed, port, WORK, tools());
     replica.block_on(async {
         // The server asks the endpoint for its handlers.
         let restate = RestateServer::new(&unsigned.ingress()).unwrap();

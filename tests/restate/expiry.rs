@@ -10,21 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     proxy,
-    replica::Replica,
+    replica::{APPROVAL, Replica},
     server::{Server, free_port},
 };
-
-const FILE: &str = r#"
-[[composite_tools]]
-name = "approval"
-description = "Asks"
-strategy = "workflow"
-task = "always"
-steps = [
-    { id = "sure", type = "elicitation", message = "Sure?", schema = {} },
-    { id = "after", tool = "after", depends_on = ["sure"] },
-]
-"#;
 
 /// The lifetime of tasks in this test, in place of at least an hour.
 const LIFETIME: Duration = Duration::from_secs(2);
@@ -42,7 +30,7 @@ fn task_ends_if_its_question_is_not_answered() {
     });
     let tools = Tools::new().says("after", "after");
     let port = free_port();
-    let replica = Replica::start_with_ingress(&server, &ingress, port, FILE, tools.clone());
+    let replica = Replica::start_with_ingress(&server, &ingress, port, APPROVAL, tools.clone());
     let begun = Instant::now();
     let id = replica.block_on(async {
         let id = replica.service.start("approval", json!({})).await;
@@ -53,7 +41,7 @@ fn task_ends_if_its_question_is_not_answered() {
     replica.kill();
 
     // The time goes on while no process executes the run.
-    let replica = Replica::start_with_ingress(&server, &ingress, port, FILE, tools);
+    let replica = Replica::start_with_ingress(&server, &ingress, port, APPROVAL, tools);
     replica.block_on(async {
         loop {
             match replica.service.settled(&id).await {

@@ -27,6 +27,18 @@ use super::{
     server::{Server, free_port},
 };
 
+/// A file with the composite `approval`, which asks a question and then calls the tool `after`.
+pub(crate) const APPROVAL: &str = r#"
+[[composite_tools]]
+name = "approval"
+description = "Asks"
+strategy = "workflow"
+task = "always"
+steps = [
+    { id = "sure", type = "elicitation", message = "Sure?", schema = {} },
+    { id = "after", tool = "after", depends_on = ["sure"] },
+]
+"#;
 /// The key of `_meta` that contains the caller of a request.
 const CALLER: &str = "example.com/caller";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
