@@ -9,12 +9,14 @@ use std::{fs, path::Path};
 
 /// Returns the files of the library, without their tests.
 fn sources() -> Vec<(String, String)> {
-    sources_in("src")
+    let mut files = all_sources();
+    files.retain(|(name, _)| !name.starts_with("bin/"));
+    files
 }
 
-/// Returns the files in a folder of the package, without their tests.
-fn sources_in(folder: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+/// Returns the files of the library and the program, without their tests.
+fn all_sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {

@@ -1,14 +1,13 @@
 //! `troubleshooting.md` quotes messages of the crate and the program.
 
-use super::sources_in;
+use super::all_sources;
 
 const TROUBLESHOOTING: &str = include_str!("../troubleshooting.md");
 
 #[test]
 fn troubleshooting_lists_only_messages_of_the_crate() {
     // Texts as compiled: without line ends in them.
-    let sources = ["src", "cli"].map(sources_in).into_iter().flatten();
-    let texts: String = sources.map(|(_, text)| text).collect();
+    let texts: String = all_sources().into_iter().map(|(_, text)| text).collect();
     let texts = joined(&texts);
     let mut count = 0;
     for line in TROUBLESHOOTING.lines().filter(|line| line.starts_with("| `")) {

@@ -225,7 +225,7 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Reads all files of a folder except those with only tests.
+/// Reads all files of a crate, whose root is in the folder, except those with only tests.
 pub(super) fn read_all(src: &Path) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut folders = vec![src.to_owned()];
@@ -233,7 +233,7 @@ pub(super) fn read_all(src: &Path) -> Vec<Source> {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap();
-            if name == "tests" {
+            if name == "tests" || name == "bin" {
             } else if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -248,7 +248,7 @@ fn source(path: &Path, file: &Path) -> Source {
     let mut module = vec!["crate".to_owned()];
     let segments = path.with_extension("");
     module.extend(segments.iter().map(|segment| segment.to_str().unwrap().to_owned()));
-    if matches!(module.last().map(String::as_str), Some("mod" | "lib")) {
+    if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
         module.pop();
     }
     let code = fs::read_to_string(file).unwrap();

@@ -46,7 +46,7 @@ fn promises(page: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
 fn every_documented_guarantee_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tests = Vec::new();
-    for folder in ["cli", "src", "tests/it", "tests/redis", "tests/foreign"] {
+    for folder in ["src", "tests/it", "tests/redis", "tests/foreign"] {
         tests_in(&root.join(folder), &mut tests);
     }
     let [mut promises, memory] = [PAGE, memory()].map(promises);
