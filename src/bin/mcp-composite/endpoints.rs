@@ -19,10 +19,8 @@ use axum::{
 };
 use futures::future::BoxFuture;
 use mcp_composite::{
-    adapter::{ConnectionLimit, LimitConnections, Router, ServeService},
+    adapter::{ConnectionLimit, LimitConnections},
     config::{Gateway, View},
-    reload::Reload,
-    stack::Stack,
 };
 use rmcp::transport::{
     StreamableHttpServerConfig, StreamableHttpService,
@@ -31,16 +29,14 @@ use rmcp::transport::{
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service, ServiceExt};
 
-use crate::serve::server;
+use crate::server::{Server, server};
 
 type LimitedService = LimitConnections<McpService>;
 
 /// The service that speaks MCP over HTTP. Clones share it. Axum clones a service several times for
 /// each request, and clones of the inner service would copy its allowed hosts and origins.
 #[derive(Clone)]
-struct McpService(
-    Arc<StreamableHttpService<ServeService<Reload<Stack<Router>>>, LocalSessionManager>>,
-);
+struct McpService(Arc<StreamableHttpService<Server, LocalSessionManager>>);
 
 /// The endpoints of a gateway. Clones refer to the same endpoints.
 #[derive(Clone)]

@@ -26,6 +26,7 @@ mod report;
 mod runs;
 mod runs_command;
 mod serve;
+mod server;
 mod session;
 mod telemetry;
 mod traces;

@@ -5,17 +5,10 @@ use std::{error::Error, future::pending, time::Duration};
 use axum::middleware::from_fn_with_state;
 use futures::future::Either;
 use mcp_composite::{
-    adapter::{ConnectionLimit, LineTransport, Router, ServeService},
-    config::{AuthConfig, Gateway, View},
-    reload::Reload,
-    stack::Stack,
+    adapter::{ConnectionLimit, LineTransport},
+    config::{AuthConfig, Gateway},
 };
-use rmcp::{
-    ServiceExt,
-    model::{Implementation, ServerCapabilities, ServerConfig},
-    service::ServerInitializeError,
-    transport::StreamableHttpServerConfig,
-};
+use rmcp::{ServiceExt, service::ServerInitializeError, transport::StreamableHttpServerConfig};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "restate")]
@@ -27,6 +20,7 @@ use crate::{
     endpoints::Endpoints,
     listener::{Limits, Listener},
     probes, rejected_hosts,
+    server::{Server, server},
     session::Session,
     watch::{HangUps, Watch},
 };
@@ -49,8 +43,6 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
     "https://127.0.0.1:*",
     "https://[::1]:*",
 ];
-
-type Server = ServeService<Reload<Stack<Router>>>;
 
 /// A durable engine, of which this build has none.
 #[cfg(not(feature = "restate"))]
@@ -158,12 +150,6 @@ async fn authenticate(
 async fn wait_for_backends(session: &Session) {
     let connected = tokio::time::timeout(STARTUP_TIMEOUT, session.connect());
     let _ = session.stop.run_until_cancelled(connected).await;
-}
-
-/// Returns the server for the clients of a view.
-pub(crate) fn server(view: &View) -> Server {
-    let name = Implementation::new("mcp-composite", env!("CARGO_PKG_VERSION"));
-    view.serve(ServerConfig::new(ServerCapabilities::default()).with_server_info(name))
 }
 
 async fn serve_stdio(server: Server, stop: &CancellationToken) -> Result<(), Box<dyn Error>> {

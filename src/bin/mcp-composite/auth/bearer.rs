@@ -4,7 +4,7 @@
 
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 
-use super::Rejection;
+use super::verification::Rejection;
 
 /// The maximum length of a token in bytes.
 const MAX_TOKEN: usize = 16 << 10;

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Rejection, Verified,
     key_set::{Key, KeySet},
     metadata::url_of_view,
+    verification::{Rejection, Verified},
 };
 
 /// The maximum length of the claim `sub` in bytes. Budgets and stores keep it.

@@ -1,7 +1,5 @@
 //! Rejects requests without a valid token, and removes the token from the others.
 
-use std::time::Duration;
-
 use axum::{
     Router,
     extract::{Request, State},
@@ -19,17 +17,11 @@ use mcp_composite::{
 };
 
 use super::{
-    Authentication, Authenticator, Rejection, Verified, bearer,
+    authentication::{Authentication, Authenticator},
+    bearer,
     metadata::{self, Metadata, WELL_KNOWN},
+    verification::{Rejection, Verified},
 };
-use crate::log_limit::LogLimit;
-
-/// The minimum time between two log messages about rejected tokens. A client without a valid token
-/// must not be able to fill the log.
-const LOG_PAUSE: Duration = Duration::from_secs(1);
-
-/// The log of rejected tokens.
-pub(super) struct RejectionLog(LogLimit);
 
 /// The header with the id of a session.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -109,33 +101,6 @@ fn rename_session(headers: &mut HeaderMap, rename: impl Fn(&str) -> Option<Strin
             true
         }
         None => false,
-    }
-}
-
-// === impl RejectionLog ===
-
-impl RejectionLog {
-    /// Logs why a request was rejected. Requests without a token are not logged: clients send them
-    /// to find the authorization server.
-    fn log(&self, rejection: &Rejection) {
-        let reason = match rejection {
-            Rejection::NoToken => return,
-            Rejection::Malformed => "the header `Authorization` is malformed",
-            Rejection::InvalidToken(reason) => reason,
-            Rejection::InsufficientScope(caller) => {
-                tracing::debug!(caller, "a bearer token lacks a scope");
-                "the token lacks a required scope"
-            }
-        };
-        if let Some(end) = self.0.admit() {
-            tracing::info!("a bearer token was rejected: {reason}{end}");
-        }
-    }
-}
-
-impl Default for RejectionLog {
-    fn default() -> Self {
-        Self(LogLimit::new(LOG_PAUSE))
     }
 }
 

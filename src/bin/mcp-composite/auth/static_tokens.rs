@@ -4,7 +4,7 @@ use mcp_composite::config::StaticToken;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use super::Rejection;
+use super::verification::Rejection;
 
 /// The static tokens of a file. Only their digests are kept.
 pub(super) struct Tokens(Vec<Token>);

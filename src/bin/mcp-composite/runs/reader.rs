@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    RunLog,
+    log::RunLog,
     record::CompositeRecord,
     recording::{Line, MAX_HEADER_BYTES, check_header},
 };

@@ -11,7 +11,11 @@ use mcp_composite::{
 use serde_json::{Value, json};
 use tower::Layer;
 
-use super::*;
+use super::{
+    log::{MAX_BYTES, MAX_RUNS},
+    *,
+};
+use crate::redacted::Redacted;
 
 /// Calls a composite with this plan some times, while a log observes the runs.
 async fn observed(log: &Arc<RunLog>, composite: CompositeTool, arguments: Value, calls: usize) {

@@ -3,6 +3,7 @@
 mod budgets;
 mod catalog;
 mod graph;
+mod state;
 mod stream;
 
 use std::{
@@ -22,22 +23,17 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use mcp_composite::config::Gateway;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore, watch};
 
+pub(crate) use self::state::PageState;
+use self::state::{App, Source};
 use crate::{
     guard::Guard,
     listener::{Limits, Listener},
-    observed::Observed,
-    redacted::Redacted,
-    runs::{Cancelled, CompositeRecord, Recording, RunLog, RunRecord},
+    runs::{Cancelled, RunRecord},
     session::Session,
 };
-
-/// The maximum number of pages that are open at the same time.
-const MAX_PAGES: usize = 32;
 
 /// The limits of the listener. Each page has one connection that receives events.
 const LIMITS: Limits = Limits {
@@ -64,34 +60,6 @@ pub(crate) struct Page {
     listener: TcpListener,
     address: SocketAddr,
     guard: Guard,
-}
-
-/// The state that the page shows.
-pub(crate) struct PageState {
-    /// The file that is served, or the recording.
-    file: String,
-    observed: Observed,
-    runs: Arc<RunLog>,
-    redacted: Redacted,
-    source: Source,
-    /// Whether readers of the page can cancel runs: only on this machine, because the page does not
-    /// authenticate its readers.
-    can_cancel: bool,
-    /// Identifies this process, so that a page reloads when another one answers.
-    instance: String,
-    /// The number of further pages that may be open.
-    pages: Arc<Semaphore>,
-    /// Held while the backends are asked for their tools.
-    listing: tokio::sync::Mutex<()>,
-    /// The budgets that were read last; `Value::Null` before, and for a recording.
-    budgets: watch::Sender<Value>,
-    /// Notified when a page was opened.
-    opened: Notify,
-}
-
-enum Source {
-    Live(Gateway),
-    Recording { composites: Vec<CompositeRecord>, warning: Option<String> },
 }
 
 /// Serves a page, if there is one, until `served` completes.
@@ -178,57 +146,12 @@ impl Page {
     }
 }
 
-// === impl PageState ===
-
-impl PageState {
-    fn new(
-        file: String,
-        observed: Observed,
-        runs: Arc<RunLog>,
-        redacted: Redacted,
-        source: Source,
-    ) -> Self {
-        Self {
-            file,
-            observed,
-            runs,
-            redacted,
-            source,
-            can_cancel: false,
-            instance: format!("{:016x}", fastrand::u64(..)),
-            pages: Arc::new(Semaphore::new(MAX_PAGES)),
-            listing: tokio::sync::Mutex::default(),
-            budgets: watch::Sender::default(),
-            opened: Notify::new(),
-        }
-    }
-
-    /// Returns the budgets, or `Value::Null` for a recording. Returns `None` if a store does not
-    /// answer.
-    async fn read_budgets(&self) -> Option<Value> {
-        match &self.source {
-            Source::Live(gateway) => Some(self.redacted.json(budgets::budgets(gateway).await?)),
-            Source::Recording { .. } => Some(Value::Null),
-        }
-    }
-
-    /// Returns the state of a page that shows a recording.
-    pub(crate) fn recording(file: String, recording: Recording) -> Self {
-        let Recording { runs, composites, warning } = recording;
-        let (observed, runs) = (Observed::default(), Arc::new(runs));
-        let source = Source::Recording { composites, warning };
-        Self::new(file, observed, runs, Redacted::default(), source)
-    }
-}
-
 /// A run and the runs nested in it. A structure keeps the order of the members, which people read.
 #[derive(Serialize)]
 struct RunWithNested {
     run: RunRecord,
     nested: Vec<RunRecord>,
 }
-
-type App = State<Arc<PageState>>;
 
 /// Returns the properties of the page that do not change.
 async fn about(State(shown): App) -> Response {

@@ -18,7 +18,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{App, PageState};
+use super::state::{App, PageState};
 
 /// The minimum time between two events, in which changes are collected.
 const PAUSE: Duration = Duration::from_millis(100);
