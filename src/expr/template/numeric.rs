@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-/// A number in a template.
+/// A number in a template. Numbers are ordered by value, without rounding. NaN is equal to itself,
+/// and greater than all other numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Numeric {
     Integer(i128),
@@ -23,10 +24,11 @@ impl Numeric {
     pub(super) const fn is_nan(self) -> bool {
         matches!(self, Self::Float(float) if float.is_nan())
     }
+}
 
-    /// Compares two numbers by value, without rounding. NaN is greater than all other numbers.
-    pub(super) fn compare(self, other: Self) -> Ordering {
-        match (self, other) {
+impl Ord for Numeric {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (*self, *other) {
             (Self::Integer(a), Self::Integer(b)) => a.cmp(&b),
             (Self::Float(a), Self::Float(b)) => compare_floats(a, b),
             (Self::Integer(a), Self::Float(b)) => compare(a, b),
@@ -34,6 +36,20 @@ impl Numeric {
         }
     }
 }
+
+impl PartialOrd for Numeric {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Numeric {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Numeric {}
 
 fn compare(integer: i128, float: f64) -> Ordering {
     /// 2^127, the smallest float that is greater than all values of `i128`.

@@ -7,7 +7,7 @@
 //! A filter computes the sort keys of all elements first. It counts the evaluation steps of all
 //! comparisons in advance, so that the comparisons cannot exceed the limits of the evaluation.
 
-use std::{cmp::Ordering, collections::BTreeSet, rc::Rc};
+use std::{cmp::Ordering, collections::BTreeSet, mem::discriminant, rc::Rc};
 
 use super::{
     arguments::{Arguments, Call},
@@ -18,7 +18,7 @@ use super::{
 
 /// The key by which an element of a list is sorted. Keys of different types are sorted in the order
 /// of the variants.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// The key of an element without the attribute by which the list is sorted.
     Missing,
@@ -51,7 +51,7 @@ pub(super) fn ordering(
         return Ok(left.cmp(right));
     }
     if let (Some(left), Some(right)) = (left.number(), right.number()) {
-        return Ok(left.compare(right));
+        return Ok(left.cmp(&right));
     }
     let mismatch = |(left, right)| Failure::other(cannot_compare(symbol, left, right));
     let kinds = (left.kind(), right.kind());
@@ -306,7 +306,7 @@ impl Key {
             (Self::Missing | Self::Null, _) | (_, Self::Missing | Self::Null) => {
                 Err((self.kind(), other.kind()))
             }
-            _ if self.rank() == other.rank() => Ok(self.cmp(other)),
+            _ if discriminant(self) == discriminant(other) => Ok(self.cmp(other)),
             _ => Err((self.kind(), other.kind())),
         }
     }
@@ -341,18 +341,6 @@ impl Key {
             Self::Map(_) => "an object",
         }
     }
-
-    const fn rank(&self) -> u8 {
-        match self {
-            Self::Missing => 0,
-            Self::Null => 1,
-            Self::Bool(_) => 2,
-            Self::Number(_) => 3,
-            Self::Text(_) => 4,
-            Self::List(_) => 5,
-            Self::Map(_) => 6,
-        }
-    }
 }
 
 /// Compares two lists element by element. If one is a prefix of the other, the shorter one comes
@@ -377,30 +365,3 @@ fn count(budget: &Budget, size: &mut usize, text: &str) -> Evaluated<()> {
     budget.step(1)?;
     budget.spend(size_of::<Key>() + text.len())
 }
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> Ordering {
-        match (self, other) {
-            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
-            (Self::Number(a), Self::Number(b)) => a.compare(*b),
-            (Self::Text(a), Self::Text(b)) => a.cmp(b),
-            (Self::List(a), Self::List(b)) => a.cmp(b),
-            (Self::Map(a), Self::Map(b)) => a.cmp(b),
-            _ => self.rank().cmp(&other.rank()),
-        }
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Key {}

@@ -337,7 +337,7 @@ impl<'v> Value<'v> {
                 true
             }
             (a, b) => match (a.numeric(), b.numeric()) {
-                (Some(a), Some(b)) => a.compare(b) == Ordering::Equal && !a.is_nan(),
+                (Some(a), Some(b)) => a == b && !a.is_nan(),
                 _ => false,
             },
         })
