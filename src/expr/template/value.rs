@@ -1,6 +1,6 @@
 //! The values in templates.
 
-use std::{cmp::Ordering, ops::Deref, rc::Rc};
+use std::{ops::Deref, rc::Rc};
 
 use serde_json::{Map, Number, Value as Json};
 
@@ -127,7 +127,7 @@ impl<'v> Value<'v> {
     /// Creates an object value. If several members have the same name, the last one wins.
     pub(super) fn of_members(mut members: Vec<(Text<'v>, Self)>) -> Self {
         members.reverse();
-        members.sort_by(|(a, _), (b, _)| a.cmp(b));
+        members.sort_by(|(a, _), (b, _)| (**a).cmp(b));
         members.dedup_by(|(a, _), (b, _)| **a == **b);
         Self::Map(members.into())
     }
@@ -456,26 +456,6 @@ impl Deref for Text<'_> {
             Self::Borrowed(text) => text,
             Self::Shared(text) => text,
         }
-    }
-}
-
-impl PartialEq for Text<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Text<'_> {}
-
-impl PartialOrd for Text<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Text<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
     }
 }
 
