@@ -248,17 +248,13 @@ impl<'v> Value<'v> {
         &self,
         budget: &'b Budget,
     ) -> Evaluated<impl DoubleEndedIterator<Item = Evaluated<Self>> + use<'b, 'v>> {
-        let count = match self {
-            list if list.is_list() => list.len().unwrap_or_default(),
-            map if map.is_map() => {
-                let count = map.len().unwrap_or_default();
-                if count > MAX_ELEMENTS {
-                    return Err(too_many_elements());
-                }
-                count
-            }
-            other => return Err(Failure::other(format!("{} is not a list", other.kind()))),
-        };
+        if !self.is_list() && !self.is_map() {
+            return Err(Failure::other(format!("{} is not a list", self.kind())));
+        }
+        let count = self.len().unwrap_or_default();
+        if self.is_map() && count > MAX_ELEMENTS {
+            return Err(too_many_elements());
+        }
         let names = match self {
             Self::Object(members) => members.keys().map(|name| Text::Borrowed(name)).collect(),
             Self::Map(members) => members.iter().map(|(name, _)| name.clone()).collect(),
