@@ -1,6 +1,6 @@
 //! The names that expressions can use.
 
-use super::Variables;
+use super::variables::{VARIABLES, Variables};
 
 /// The keywords of templates. A keyword cannot be a name.
 pub(crate) const KEYWORDS: [&str; 14] = [
@@ -63,6 +63,24 @@ pub(crate) enum Previous {
     First,
     /// `$prev` reads the output of the step with this index.
     Step(usize),
+}
+
+// === impl ScopeNames ===
+
+impl<'n> ScopeNames<'n> {
+    /// Returns the names with which the references of the expression can begin, such as `input`.
+    pub(super) fn known(&self) -> Vec<&'n str> {
+        let names = [
+            ("input", true),
+            ("prev", self.previous != Previous::None),
+            ("steps", !self.steps.is_empty()),
+            (self.item.unwrap_or_default(), self.item.is_some()),
+            ("index", self.item.is_some()),
+            ("workflow", self.run),
+            (VARIABLES, self.variables.is_some_and(|variables| !variables.is_empty())),
+        ];
+        names.into_iter().filter_map(|(name, is_known)| is_known.then_some(name)).collect()
+    }
 }
 
 /// Returns `true` if `name` cannot be the name of a loop variable, because it has another meaning.

@@ -39,7 +39,7 @@ impl Reference {
     pub(super) fn parse(text: &str, names: &ScopeNames<'_>) -> Result<Self, ExpressionError> {
         // Reports an unknown name and not malformed syntax, because a string such as `$5.00 off`
         // may be meant literally.
-        let parts = Parts::parse_if(text, |name| is_root(name, names));
+        let parts = Parts::parse_if(text, |name| names.known().contains(&name));
         let Parts { name, mut path, optional } =
             parts.ok_or_else(|| unknown_root(text, names))??;
         let (root, used) = root(text, name, &path, names)?;
@@ -114,18 +114,6 @@ impl<'a> Parts<'a> {
 /// Returns the part of `value` at `path`. Returns `None` if it does not exist.
 pub(crate) fn follow<'v>(value: &'v Value, path: &[PathSegment]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, segment| segment.of(value))
-}
-
-/// Returns `true` if references can begin with `name`.
-fn is_root(name: &str, names: &ScopeNames<'_>) -> bool {
-    match name {
-        "input" => true,
-        "prev" => names.previous != Previous::None,
-        "steps" => !names.steps.is_empty(),
-        "index" => names.item.is_some(),
-        "workflow" => names.run,
-        name => names.item == Some(name),
-    }
 }
 
 /// Returns the value at which a reference starts, and the number of segments in `path` that belong
@@ -217,25 +205,9 @@ fn step(
     }
 }
 
-pub(super) fn unknown_root(text: &str, names: &ScopeNames<'_>) -> ExpressionError {
-    let mut expected = vec!["`$input`".to_owned()];
-    if names.previous != Previous::None {
-        expected.push("`$prev`".to_owned());
-    }
-    if !names.steps.is_empty() {
-        expected.push("`$steps`".to_owned());
-    }
-    if let Some(item) = names.item {
-        expected.push(format!("`${item}`"));
-        expected.push("`$index`".to_owned());
-    }
-    if names.run {
-        expected.push("`$workflow`".to_owned());
-    }
-    if names.variables.is_some_and(|variables| !variables.is_empty()) {
-        expected.push("`$vars`".to_owned());
-    }
-    expected.push("`$null`".to_owned());
+fn unknown_root(text: &str, names: &ScopeNames<'_>) -> ExpressionError {
+    let expected = names.known().into_iter().chain(["null"]);
+    let expected: Vec<_> = expected.map(|name| format!("`${name}`")).collect();
     ExpressionError::UnknownRoot { text: text.to_owned(), expected: expected.join(", ") }
 }
 

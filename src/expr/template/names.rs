@@ -3,7 +3,7 @@
 use super::super::{
     ExpressionError, PathSegment,
     data::{Field, Root},
-    names::{Previous, ScopeNames},
+    names::ScopeNames,
     reference,
     variables::{VARIABLES, Variable},
 };
@@ -196,26 +196,9 @@ impl<'n> Scope<'n> {
     }
 
     fn unknown(&self, name: &str) -> Unknown {
-        let mut known: Vec<&str> = self.locals.iter().map(String::as_str).collect();
-        known.push("input");
-        if self.names.previous != Previous::None {
-            known.push("prev");
-        }
-        if !self.names.steps.is_empty() {
-            known.push("steps");
-        }
-        if let Some(item) = self.names.item {
-            known.extend([item, "index"]);
-        }
-        if self.names.run {
-            known.push("workflow");
-        }
-        if self.names.variables.is_some_and(|variables| !variables.is_empty()) {
-            known.push(VARIABLES);
-        }
-        if self.loops > 0 {
-            known.push("loop");
-        }
+        let locals = self.locals.iter().map(String::as_str);
+        let own = (self.loops > 0).then_some("loop");
+        let known: Vec<_> = locals.chain(self.names.known()).chain(own).collect();
         Unknown::Template(unknown("name", name, &known))
     }
 }
