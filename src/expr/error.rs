@@ -45,7 +45,7 @@ pub enum ExpressionError {
         text: String,
     },
     /// A reference names a field that steps do not have, such as `$steps.search.result`.
-    #[error("a step has no `{field}`: did you mean {}`{near}`?", Either(similar.as_deref()))]
+    #[error("a step has no `{field}`: did you mean {}`{near}`?", first_of_two(similar.as_deref()))]
     UnknownField {
         /// The name of the unknown field.
         field: String,
@@ -168,9 +168,11 @@ pub enum EvaluationError {
     },
 }
 
-/// Formats the first of two suggestions in an error message, with the word "or" after it. Formats
-/// nothing if it is `None`.
-struct Either<'a>(Option<&'a str>);
+/// Formats the first of two suggestions in an error message, with the word "or" after it. Returns
+/// an empty string for `None`.
+fn first_of_two(similar: Option<&str>) -> String {
+    similar.map(|similar| format!("`{similar}` or ")).unwrap_or_default()
+}
 
 // === impl ExpressionErrors ===
 
@@ -197,12 +199,3 @@ impl fmt::Display for ExpressionErrors {
 }
 
 impl std::error::Error for ExpressionErrors {}
-
-impl fmt::Display for Either<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(similar) => write!(f, "`{similar}` or "),
-            None => Ok(()),
-        }
-    }
-}
