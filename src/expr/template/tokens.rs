@@ -1,6 +1,6 @@
 //! Splits templates into text and code, and code into tokens.
 
-use std::fmt;
+use std::{fmt, str::CharIndices};
 
 /// The maximum nesting depth of brackets, and the maximum height of the syntax tree, of an
 /// expression.
@@ -283,26 +283,13 @@ impl<'t> Lexer<'t> {
                 Some('b') => '\u{8}',
                 Some('f') => '\u{c}',
                 Some('u') => {
-                    let mut unit = || {
-                        let digits: String = chars.by_ref().take(4).map(|(_, c)| c).collect();
-                        let hex =
-                            digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-                        hex.then(|| u16::from_str_radix(&digits, 16).ok()).flatten()
-                    };
-                    let first = unit();
+                    let first = code_unit(&mut chars);
                     let second = match first {
                         // The first half of a surrogate pair; the second half follows as another
                         // escape sequence.
-                        Some(0xd800..=0xdbff) => {
-                            chars.by_ref().take(2).for_each(drop);
-                            let digits = self.text.get(escape + 6..escape + 8);
-                            if digits == Some("\\u") {
-                                let digits = self.text.get(escape + 8..escape + 12);
-                                chars.by_ref().take(4).for_each(drop);
-                                digits.and_then(|digits| u16::from_str_radix(digits, 16).ok())
-                            } else {
-                                None
-                            }
+                        Some(0xd800..=0xdbff) if chars.as_str().starts_with("\\u") => {
+                            chars.nth(1);
+                            code_unit(&mut chars)
                         }
                         _ => None,
                     };
@@ -330,6 +317,13 @@ impl<'t> Lexer<'t> {
     fn rest(&self) -> &'t str {
         &self.text[self.at..]
     }
+}
+
+/// Reads the four hexadecimal digits of an escape sequence. Returns `None` for other characters.
+fn code_unit(chars: &mut CharIndices<'_>) -> Option<u16> {
+    let digits: String = chars.take(4).map(|(_, c)| c).collect();
+    let is_hex = digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if is_hex { u16::from_str_radix(&digits, 16).ok() } else { None }
 }
 
 fn is_name(c: char) -> bool {
