@@ -7,9 +7,8 @@ use serde_json::Value;
 use self::{
     budget::Failure,
     names::{Path, Scope, Start},
-    parser::Mistake,
     syntax::{Node, Written},
-    tokens::{Fault, Piece},
+    tokens::{Mistake, Piece, fault},
 };
 use super::{
     EvaluationError, ExpressionError, PathSegment,
@@ -129,8 +128,7 @@ impl Template {
         parse: impl FnOnce() -> Result<Content, Mistake>,
     ) -> Result<Self, ExpressionError> {
         let content = if text.len() > MAX_TEMPLATE_BYTES {
-            let reason = format!("more than {MAX_TEMPLATE_BYTES} bytes");
-            Err(Mistake::Fault(Fault { reason, at: 0 }))
+            Err(fault(0, format!("more than {MAX_TEMPLATE_BYTES} bytes")))
         } else {
             parse()
         };
@@ -140,7 +138,7 @@ impl Template {
                 Ok(Self(Arc::new(Inner { written: text.into(), content, uses, has_secrets })))
             }
             Err(Mistake::Reference(error)) => Err(error),
-            Err(Mistake::Fault(Fault { reason, at })) => {
+            Err(Mistake::Syntax { reason, at }) => {
                 let before = &text[..at];
                 let column = before[line_start(before)..].chars().count() + 1;
                 let line = line_number(before);

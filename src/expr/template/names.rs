@@ -1,13 +1,17 @@
 //! Resolves names in templates, such as `input`, to loop variables or values of the run.
 
-use super::super::{
-    ExpressionError, PathSegment,
-    data::{Field, Root},
-    names::ScopeNames,
-    reference,
-    variables::{VARIABLES, Variable},
+use super::tokens::{Mistake, fault};
+use crate::{
+    expr::{
+        ExpressionError, PathSegment,
+        data::{Field, Root},
+        is_reserved,
+        names::ScopeNames,
+        reference,
+        variables::{VARIABLES, Variable},
+    },
+    suggest::nearest,
 };
-use crate::{expr::is_reserved, suggest::nearest};
 
 /// A name with constant keys in a template, such as `input.a[0]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,12 +51,6 @@ pub(super) enum LoopField {
     First,
     Last,
     Length,
-}
-
-/// The error for an unknown name in a template.
-pub(super) enum Unknown {
-    Template(String),
-    Reference(ExpressionError),
 }
 
 /// The names that a template can use at the current position of the parser.
@@ -139,20 +137,21 @@ impl<'n> Scope<'n> {
         self.loops -= 1;
     }
 
-    /// Resolves the beginning of a path. Returns the value at which it starts, and the number of
-    /// segments in `path` that belong to this value.
+    /// Resolves the beginning of the path `text` at the byte position `at`. Returns the value at
+    /// which it starts, and the number of segments in `path` that belong to this value.
     pub(super) fn start(
         &self,
         name: &str,
         path: &[PathSegment],
         text: &str,
-    ) -> Result<(Start, usize), Unknown> {
+        at: usize,
+    ) -> Result<(Start, usize), Mistake> {
         if let Some(local) = self.locals.iter().rposition(|local| local == name) {
             return Ok((Start::Local(local), 0));
         }
         if let (VARIABLES, Some(variables)) = (name, self.names.variables) {
             let variable = variables.find(text, path, self.names.allows_secrets);
-            let variable = variable.map_err(Unknown::Reference)?;
+            let variable = variable.map_err(Mistake::Reference)?;
             return Ok((Start::Variable(variable), 1));
         }
         let name = if name == "params" { "input" } else { name };
@@ -165,41 +164,36 @@ impl<'n> Scope<'n> {
                 };
                 match LOOP.into_iter().find(|(field, _)| *field == told) {
                     Some((_, field)) => Ok((Start::Loop(self.loops - 1, field), 1)),
-                    None => Err(Unknown::Template(unknown("field of `loop`", told, &fields))),
+                    None => Err(fault(at, unknown("field of `loop`", told, &fields))),
                 }
             }
             "steps" if !self.names.steps.is_empty() && path.len() < 2 => {
                 let step = path.first().map_or_else(|| "['a']".to_owned(), ToString::to_string);
                 // If the step is unknown, reports that error instead, because it is more important.
                 if path.len() == 1 {
-                    reference::root(text, name, path, self.names).map_err(Unknown::Reference)?;
+                    reference::root(text, name, path, self.names).map_err(Mistake::Reference)?;
                 }
                 let fields = Field::ALL.map(|field| format!("`.{}`", field.name())).join(", ");
-                Err(Unknown::Template(format!(
-                    "`{text}` is not a value: write `steps{step}.output`, or another of {fields}"
-                )))
+                let hint = format!("write `steps{step}.output`, or another of {fields}");
+                Err(fault(at, format!("`{text}` is not a value: {hint}")))
             }
-            "workflow" if self.names.run => reference::root(text, name, path, self.names)
-                .map_err(|_| {
-                    Unknown::Template(format!(
-                        "`{text}` is not a value: write `workflow.id`, `workflow.name` or \
-                         `workflow.started_at`"
-                    ))
-                })
-                .map(|(root, used)| (Start::Root(root), used)),
             _ => match reference::root(text, name, path, self.names) {
                 Ok((root, used)) => Ok((Start::Root(root), used)),
-                Err(ExpressionError::UnknownRoot { .. }) => Err(self.unknown(name)),
-                Err(error) => Err(Unknown::Reference(error)),
+                Err(_) if name == "workflow" && self.names.run => {
+                    let hint = "write `workflow.id`, `workflow.name` or `workflow.started_at`";
+                    Err(fault(at, format!("`{text}` is not a value: {hint}")))
+                }
+                Err(ExpressionError::UnknownRoot { .. }) => Err(fault(at, self.unknown(name))),
+                Err(error) => Err(Mistake::Reference(error)),
             },
         }
     }
 
-    fn unknown(&self, name: &str) -> Unknown {
+    fn unknown(&self, name: &str) -> String {
         let locals = self.locals.iter().map(String::as_str);
         let own = (self.loops > 0).then_some("loop");
         let known: Vec<_> = locals.chain(self.names.known()).chain(own).collect();
-        Unknown::Template(unknown("name", name, &known))
+        unknown("name", name, &known)
     }
 }
 

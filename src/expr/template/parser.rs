@@ -3,23 +3,16 @@
 mod members;
 
 use super::{
-    super::{ExpressionError, KEYWORDS},
+    super::KEYWORDS,
     filters::{FILTERS, Filter},
     names::{Path, Scope, unknown},
     numeric::Numeric,
     pattern::Pattern,
     predicates::{TESTS, Test},
     syntax::{Argument, Expr, Written, is_order},
-    tokens::{Code, Fault, Kind, MAX_NESTING, Token},
+    tokens::{Code, Kind, MAX_NESTING, Mistake, Token, fault},
     value::cannot_compare,
 };
-
-/// An error in a template: a syntax error or an invalid reference.
-#[derive(Debug)]
-pub(super) enum Mistake {
-    Fault(Fault),
-    Reference(ExpressionError),
-}
 
 /// Parses a single expression.
 pub(super) fn expression(
@@ -28,16 +21,6 @@ pub(super) fn expression(
     scope: &mut Scope<'_>,
 ) -> Result<Written, Mistake> {
     Parser::new(text, code, scope).whole()
-}
-
-impl From<Fault> for Mistake {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-pub(super) fn fault(at: usize, reason: impl Into<String>) -> Mistake {
-    Mistake::Fault(Fault::new(at, reason))
 }
 
 // === impl Parser ===

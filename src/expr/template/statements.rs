@@ -2,9 +2,9 @@
 
 use super::{
     names::Scope,
-    parser::{Mistake, Parser, expression, fault},
+    parser::{Parser, expression},
     syntax::Node,
-    tokens::{Code, Kind, Piece, Token},
+    tokens::{Code, Kind, Mistake, Piece, Token, fault},
 };
 
 /// The maximum nesting depth of `if` and `for` statements.

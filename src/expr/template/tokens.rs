@@ -2,6 +2,8 @@
 
 use std::{fmt, str::CharIndices};
 
+use crate::expr::ExpressionError;
+
 /// The maximum nesting depth of brackets, and the maximum height of the syntax tree, of an
 /// expression.
 pub(super) const MAX_NESTING: usize = 50;
@@ -41,11 +43,15 @@ pub(super) enum Kind<'t> {
     Symbol(&'static str),
 }
 
-/// A syntax error in a template. `at` is its byte position.
-#[derive(Debug, PartialEq)]
-pub(super) struct Fault {
-    pub(super) reason: String,
-    pub(super) at: usize,
+/// An error in a template.
+#[derive(Debug)]
+pub(super) enum Mistake {
+    /// A syntax error. `at` is its byte position.
+    Syntax {
+        reason: String,
+        at: usize,
+    },
+    Reference(ExpressionError),
 }
 
 /// All operators and punctuation. Longer symbols come before their prefixes, so that they match
@@ -55,8 +61,13 @@ const SYMBOLS: [&str; 25] = [
     "]", "{", "}", ",", ":", ".", "|",
 ];
 
+/// Creates a syntax error at the byte position `at`.
+pub(super) fn fault(at: usize, reason: impl Into<String>) -> Mistake {
+    Mistake::Syntax { reason: reason.into(), at }
+}
+
 /// Splits a template into text and code.
-pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
+pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Mistake> {
     let mut pieces = Vec::new();
     let mut rest = 0;
     let mut trim = false;
@@ -82,7 +93,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
         rest = lexer.at + if trim { 3 } else { 2 };
         if close == "%}" && code.is_word("raw") {
             let (end, resume, trims) = end_of_raw(text, rest)
-                .ok_or_else(|| Fault::new(open, "`{% raw %}` has no `{% endraw %}`"))?;
+                .ok_or_else(|| fault(open, "`{% raw %}` has no `{% endraw %}`"))?;
             push_text(&mut pieces, &text[rest..end], trim, trims.0);
             (rest, trim) = (resume, trims.1);
         } else if close == "%}" {
@@ -94,7 +105,7 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
 }
 
 /// Splits an expression without braces into tokens.
-pub(super) fn expression(text: &str) -> Result<Code<'_>, Fault> {
+pub(super) fn expression(text: &str) -> Result<Code<'_>, Mistake> {
     let mut lexer = Lexer { text, at: 0, close: None, open: 0 };
     Ok(Code { tokens: lexer.tokens()?, start: 0, end: text.len() })
 }
@@ -140,14 +151,6 @@ impl fmt::Display for Kind<'_> {
     }
 }
 
-// === impl Fault ===
-
-impl Fault {
-    pub(super) fn new(at: usize, reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), at }
-    }
-}
-
 // === impl Lexer ===
 
 struct Lexer<'t> {
@@ -162,7 +165,7 @@ struct Lexer<'t> {
 impl<'t> Lexer<'t> {
     /// Reads tokens up to the closing braces. A `-` before the braces trims white space. Consumes
     /// neither of them.
-    fn tokens(&mut self) -> Result<Vec<Token<'t>>, Fault> {
+    fn tokens(&mut self) -> Result<Vec<Token<'t>>, Mistake> {
         let mut tokens: Vec<Token<'t>> = Vec::new();
         // The brackets that are still open, with their positions.
         let mut open: Vec<(&str, usize)> = Vec::new();
@@ -176,7 +179,7 @@ impl<'t> Lexer<'t> {
             let Some(first) = rest.chars().next() else {
                 return match (open.pop(), self.close) {
                     (Some((bracket, at)), _) => Err(not_closed(bracket, at)),
-                    (None, Some(close)) => Err(Fault::new(self.open, format!("missing `{close}`"))),
+                    (None, Some(close)) => Err(fault(self.open, format!("missing `{close}`"))),
                     (None, None) => Ok(tokens),
                 };
             };
@@ -188,7 +191,7 @@ impl<'t> Lexer<'t> {
                     Kind::Number(self.number(index)?)
                 }
                 '"' | '\'' => Kind::Text(self.string(first)?),
-                '$' => return Err(Fault::new(start, "in templates names have no `$`")),
+                '$' => return Err(fault(start, "in templates names have no `$`")),
                 _ => match SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
                     Some(symbol) => {
                         self.at += symbol.len();
@@ -197,16 +200,16 @@ impl<'t> Lexer<'t> {
                     None if first.is_alphanumeric() => {
                         let reason =
                             "names are of the letters a to z; others are written as `['key']`";
-                        return Err(Fault::new(start, reason));
+                        return Err(fault(start, reason));
                     }
-                    None => return Err(Fault::new(start, format!("unexpected `{first}`"))),
+                    None => return Err(fault(start, format!("unexpected `{first}`"))),
                 },
             };
             match kind {
                 Kind::Symbol(bracket @ ("(" | "[" | "{")) => {
                     open.push((bracket, start));
                     if open.len() > MAX_NESTING {
-                        return Err(Fault::new(start, "this is nested too deeply"));
+                        return Err(fault(start, "this is nested too deeply"));
                     }
                 }
                 Kind::Symbol(bracket @ (")" | "]" | "}")) => match open.pop() {
@@ -214,7 +217,7 @@ impl<'t> Lexer<'t> {
                     Some(("[", _)) if bracket == "]" => (),
                     Some(("{", _)) if bracket == "}" => (),
                     Some((opened, at)) => return Err(not_closed(opened, at)),
-                    None => return Err(Fault::new(start, format!("unexpected `{bracket}`"))),
+                    None => return Err(fault(start, format!("unexpected `{bracket}`"))),
                 },
                 _ => (),
             }
@@ -229,7 +232,7 @@ impl<'t> Lexer<'t> {
         })
     }
 
-    fn number(&mut self, index: bool) -> Result<&'t str, Fault> {
+    fn number(&mut self, index: bool) -> Result<&'t str, Mistake> {
         let start = self.at;
         self.take_while(|c| c.is_ascii_digit());
         if !index {
@@ -253,15 +256,15 @@ impl<'t> Lexer<'t> {
             number.parse::<f64>().is_ok_and(f64::is_finite)
         };
         if !fits {
-            return Err(Fault::new(start, "this number is too large"));
+            return Err(fault(start, "this number is too large"));
         }
         if self.rest().starts_with(is_name) {
-            return Err(Fault::new(start, "this is not a valid number"));
+            return Err(fault(start, "this is not a valid number"));
         }
         Ok(number)
     }
 
-    fn string(&mut self, quote: char) -> Result<String, Fault> {
+    fn string(&mut self, quote: char) -> Result<String, Mistake> {
         let start = self.at;
         let mut chars = self.text[start + 1..].char_indices();
         let mut string = String::new();
@@ -304,7 +307,7 @@ impl<'t> Lexer<'t> {
                 None => break,
             });
         }
-        Err(Fault::new(start, "unclosed string"))
+        Err(fault(start, "unclosed string"))
     }
 
     fn take_while(&mut self, is: impl Fn(char) -> bool) -> &'t str {
@@ -330,10 +333,10 @@ fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-fn not_closed(bracket: &str, at: usize) -> Fault {
-    Fault::new(at, format!("unclosed `{bracket}`"))
+fn not_closed(bracket: &str, at: usize) -> Mistake {
+    fault(at, format!("unclosed `{bracket}`"))
 }
 
-fn bad_escape(at: usize) -> Fault {
-    Fault::new(at, "unknown escape: write `\\\\` for a backslash")
+fn bad_escape(at: usize) -> Mistake {
+    fault(at, "unknown escape: write `\\\\` for a backslash")
 }

@@ -1,15 +1,15 @@
 //! Parses access to parts of values: constant keys such as `input.a`, computed keys such as
 //! `[input.key]`, and slices such as `[1:3]`.
 
-use super::{Mistake, Parsed, Parser, fault};
+use super::{Parsed, Parser};
 use crate::expr::{
     PathSegment,
     template::{
         filters::FILTERS,
-        names::{Path, Unknown},
+        names::Path,
         numeric::Numeric,
         syntax::Expr,
-        tokens::{Kind, Token},
+        tokens::{Kind, Mistake, Token, fault},
     },
 };
 
@@ -55,11 +55,7 @@ impl<'t> Parser<'_, 't, '_> {
                 "expected a literal step: `steps.a`, `steps['a-b']` or `steps[0]`",
             ));
         }
-        let (start, used) = match self.scope.start(name, &segments, text) {
-            Ok(start) => start,
-            Err(Unknown::Template(reason)) => return Err(fault(first.start, reason)),
-            Err(Unknown::Reference(error)) => return Err(Mistake::Reference(error)),
-        };
+        let (start, used) = self.scope.start(name, &segments, text, first.start)?;
         segments.drain(..used);
         let text = text.to_owned();
         let (optional, asked, certain) = (false, false, true);
