@@ -184,7 +184,7 @@ impl Template {
             Content::Text(nodes) => {
                 let outputs = nodes.iter().filter_map(|node| match node {
                     Node::Output(code) => Some(code),
-                    Node::Text(_) | Node::If { .. } | Node::For { .. } => None,
+                    Node::Text(_) | Node::If { .. } | Node::For(_) => None,
                 });
                 outputs.collect()
             }
@@ -288,11 +288,11 @@ fn collect<'c>(nodes: &'c [Node], certain: bool, codes: &mut Vec<(&'c Written, b
                 }
                 collect(otherwise, false, codes);
             }
-            Node::For { values, condition, body, otherwise, .. } => {
-                codes.push((values, certain));
-                codes.extend(condition.iter().map(|condition| (condition, false)));
-                collect(body, false, codes);
-                collect(otherwise, false, codes);
+            Node::For(each) => {
+                codes.push((&each.values, certain));
+                codes.extend(each.condition.iter().map(|condition| (condition, false)));
+                collect(&each.body, false, codes);
+                collect(&each.otherwise, false, codes);
             }
         }
     }

@@ -9,7 +9,7 @@ use super::{
     budget::{Budget, Evaluated, Failure},
     names::{LoopField, Path, Start},
     operators,
-    syntax::{Argument, Expr, Node, Written},
+    syntax::{Argument, Expr, ForLoop, Node, Written},
     text_builder::TextBuilder,
     value::{Text, Value},
 };
@@ -107,13 +107,7 @@ fn render_into<'v>(
                 }
                 render_into(taken, frame, out)?;
             }
-            Node::For { targets, local, values, condition, body, otherwise } => {
-                let iterations =
-                    ForLoop { targets: *targets, local: *local, values, condition, body };
-                if !iterations.render(frame, out)? {
-                    render_into(otherwise, frame, out)?;
-                }
-            }
+            Node::For(each) => each.render(frame, out)?,
         }
     }
     Ok(())
@@ -121,24 +115,20 @@ fn render_into<'v>(
 
 // === impl ForLoop ===
 
-struct ForLoop<'v> {
-    targets: usize,
-    local: usize,
-    values: &'v Written,
-    condition: &'v Option<Written>,
-    body: &'v [Node],
-}
-
-impl<'v> ForLoop<'v> {
-    /// Evaluates the body of the loop for each element that fulfills the condition of the loop.
-    /// Returns `false` if there is no such element.
-    fn render(&self, frame: &mut Frame<'v>, out: &mut TextBuilder) -> Result<bool, Failed<'v>> {
+impl ForLoop {
+    /// Evaluates the body of the loop for each element that fulfills the condition of the loop. If
+    /// there is no such element, evaluates the nodes after `else`.
+    fn render<'v>(
+        &'v self,
+        frame: &mut Frame<'v>,
+        out: &mut TextBuilder,
+    ) -> Result<(), Failed<'v>> {
         let depth = frame.iterations.len();
         frame.iterations.push(Iteration { index: 0, len: 0 });
         // The condition is evaluated for all elements before the first iteration, because some
         // fields of `loop` depend on the number of elements that pass.
         let mut passed = self.elements(frame).map_err(|failure| self.failed(failure))?;
-        if let Some(condition) = self.condition {
+        if let Some(condition) = &self.condition {
             for element in std::mem::take(&mut passed) {
                 frame.budget.step(STEPS).map_err(|failure| self.failed(failure))?;
                 self.bind(&element, frame)?;
@@ -152,28 +142,28 @@ impl<'v> ForLoop<'v> {
             frame.budget.step(STEPS).map_err(|failure| self.failed(failure))?;
             frame.iterations[depth].index = index;
             self.bind(element, frame)?;
-            render_into(self.body, frame, out)?;
+            render_into(&self.body, frame, out)?;
         }
         frame.locals.truncate(self.local);
         frame.iterations.truncate(depth);
-        Ok(!passed.is_empty())
+        if passed.is_empty() { render_into(&self.otherwise, frame, out) } else { Ok(()) }
     }
 
-    fn elements(&self, frame: &Frame<'v>) -> Evaluated<Vec<Value<'v>>> {
+    fn elements<'v>(&'v self, frame: &Frame<'v>) -> Evaluated<Vec<Value<'v>>> {
         let budget = &frame.budget;
-        let values = frame.evaluate_counted(self.values)?;
+        let values = frame.evaluate_counted(&self.values)?;
         let elements = values.iterate(budget)?;
         budget.spend(values.len().unwrap_or_default().saturating_mul(size_of::<Value<'_>>()))?;
         elements.collect()
     }
 
-    fn failed(&self, failure: Failure) -> Failed<'v> {
+    fn failed<'v>(&'v self, failure: Failure) -> Failed<'v> {
         (&*self.values.text, failure)
     }
 
     /// Assigns an element to the loop variable. If the loop has several variables, the element must
     /// be a list with one value for each.
-    fn bind(&self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
+    fn bind<'v>(&'v self, element: &Value<'v>, frame: &mut Frame<'v>) -> Result<(), Failed<'v>> {
         frame.locals.truncate(self.local);
         if self.targets == 1 {
             frame.locals.push(element.clone());

@@ -3,7 +3,7 @@
 use super::{
     names::Scope,
     parser::{Parser, expression},
-    syntax::Node,
+    syntax::{ForLoop, Node},
     tokens::{Code, Kind, Mistake, Piece, Token, fault},
 };
 
@@ -143,14 +143,14 @@ impl<'t> Blocks<'t> {
         }
         // An `if` after the elements is the condition of the loop, and not a conditional
         // expression.
-        let values = parser.written(|parser| parser.binary(0))?;
+        let (values, next) = parser.written(|parser| parser.binary(0))?;
         let targets = names.len();
         if parser.is_word("recursive") {
             return Err(fault(parser.at(), "loops cannot be recursive"));
         }
-        let place = scope.enter(names);
+        let local = scope.enter(names);
         let mut rest = Parser::new(self.text, code, scope);
-        rest.place = values.1;
+        rest.place = next;
         let condition = if rest.take_word("if") {
             Some(rest.whole()?)
         } else {
@@ -159,11 +159,11 @@ impl<'t> Blocks<'t> {
         };
         scope.begin_loop();
         let (body, end) = self.inner(code, &["endfor", "else"], scope)?;
-        scope.leave(place);
+        scope.leave(local);
         let otherwise = match end.word {
             "else" => self.inner(&end.code, &["endfor"], scope)?.0,
             _ => Vec::new(),
         };
-        Ok(Node::For { targets, local: place, values: values.0, condition, body, otherwise })
+        Ok(Node::For(ForLoop { targets, local, values, condition, body, otherwise }))
     }
 }

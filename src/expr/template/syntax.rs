@@ -13,16 +13,20 @@ pub(super) enum Node {
         branches: Vec<(Written, Vec<Self>)>,
         otherwise: Vec<Self>,
     },
-    For {
-        /// The number of loop variables. Their indexes among all variables in scope start at
-        /// `local`.
-        targets: usize,
-        local: usize,
-        values: Written,
-        condition: Option<Written>,
-        body: Vec<Self>,
-        otherwise: Vec<Self>,
-    },
+    For(ForLoop),
+}
+
+/// A `for` statement.
+#[derive(Debug)]
+pub(super) struct ForLoop {
+    /// The number of loop variables. Their indexes among all variables in scope start at `local`.
+    pub(super) targets: usize,
+    pub(super) local: usize,
+    pub(super) values: Written,
+    pub(super) condition: Option<Written>,
+    pub(super) body: Vec<Node>,
+    /// The nodes after `else`, which are evaluated if there are no elements.
+    pub(super) otherwise: Vec<Node>,
 }
 
 /// A parsed expression.
