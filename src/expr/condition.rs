@@ -7,9 +7,10 @@ use serde_json::Value;
 use super::{
     EvaluationError, ExpressionError, ExpressionErrors,
     data::Data,
-    expression::{Expression, Use},
+    expression::Expression,
     json,
     names::ScopeNames,
+    reference::Use,
     template::Template,
     wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };

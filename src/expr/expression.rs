@@ -5,10 +5,11 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::{
-    EvaluationError, ExpressionError, ExpressionErrors, PathSegment, Reference,
+    EvaluationError, ExpressionError, ExpressionErrors, PathSegment,
     data::{Data, Root},
     names::ScopeNames,
     partial_value::PartialValue,
+    reference::{Reference, Use},
     template::Template,
     variable_reference::VariableReference,
 };
@@ -23,28 +24,6 @@ pub struct Expression(Node);
 /// Replaces values that contain secret variables.
 const HIDDEN: &str = "…";
 
-/// A reference in an expression, with its position.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Use<'e> {
-    /// The path from the root of the expression to the string that contains the reference.
-    pub(crate) place: Vec<PathSegment>,
-    /// The value at which the reference starts. For `$input.query`, this is the input of the run.
-    pub(crate) root: Root,
-    /// The path from `root` to the referenced value. It ends before the first key that a template
-    /// computes.
-    pub(crate) path: &'e [PathSegment],
-    /// If `true`, the referenced value may be missing. If `false`, a missing value is an error.
-    pub(crate) optional: bool,
-    /// If `true`, the whole string is this reference, so that the value keeps its type. If `false`,
-    /// the reference is a part of a larger template.
-    pub(crate) bare: bool,
-    /// If `true`, the reference is always read. If `false`, a template reads it only under a
-    /// condition.
-    pub(crate) certain: bool,
-    /// The text of the reference, such as `$input.query`.
-    pub(crate) text: &'e str,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
     Literal(Value),
@@ -54,19 +33,6 @@ enum Node {
     Template(Template),
     Array(Vec<Self>),
     Object(Vec<(String, Self)>),
-}
-
-// === impl Use ===
-
-impl Use<'_> {
-    /// Returns the input property that the reference reads, such as `query` for `$input.query`.
-    /// Returns `None` if it reads the whole input or another value.
-    pub(crate) fn property(&self) -> Option<&str> {
-        match (self.root, self.path.first()?) {
-            (Root::Input, PathSegment::Key(key)) => Some(key),
-            _ => None,
-        }
-    }
 }
 
 // === impl Expression ===
@@ -438,24 +404,8 @@ impl Node {
 
     fn add_uses<'e>(&'e self, place: &[PathSegment], uses: &mut Vec<Use<'e>>) {
         match self {
-            Self::Reference(reference) => uses.push(Use {
-                place: place.to_vec(),
-                root: reference.root(),
-                path: reference.path(),
-                optional: reference.is_optional(),
-                bare: true,
-                certain: true,
-                text: reference.written(),
-            }),
-            Self::Template(template) => uses.extend(template.uses().map(|used| Use {
-                place: place.to_vec(),
-                root: used.root,
-                path: &used.path,
-                optional: used.optional,
-                bare: used.bare,
-                certain: used.certain,
-                text: &used.text,
-            })),
+            Self::Reference(reference) => uses.push(reference.as_use(place)),
+            Self::Template(template) => uses.extend(template.uses(place)),
             Self::Literal(_) | Self::Variable(_) | Self::Array(_) | Self::Object(_) => (),
         }
     }

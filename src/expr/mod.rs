@@ -124,10 +124,9 @@ mod wrapped_array;
 pub(crate) use self::{
     condition::{Collection, Condition, kind},
     data::{Data, Field, Root},
-    expression::Use,
     names::{KEYWORDS, Previous, ScopeNames, is_reserved},
     partial_value::PartialValue,
-    reference::{Reference, follow},
+    reference::{Use, follow},
     wrapped_array::{UNWRAPPED_ARRAY, WRAPPED_ARRAY, is_wrapped_array},
 };
 pub use self::{

@@ -15,7 +15,7 @@ use crate::suggest::nearest;
 
 /// A reference to a value of a run, such as `$input.a[0]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reference {
+pub(super) struct Reference {
     written: Box<str>,
     root: Root,
     path: Vec<PathSegment>,
@@ -29,6 +29,28 @@ pub(super) struct Parts<'a> {
     pub(super) path: Vec<PathSegment>,
     /// If `true`, the reference ends in `?`, and its value may be missing.
     pub(super) optional: bool,
+}
+
+/// A reference in an expression, with its position.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Use<'e> {
+    /// The path from the root of the expression to the string that contains the reference.
+    pub(crate) place: Vec<PathSegment>,
+    /// The value at which the reference starts. For `$input.query`, this is the input of the run.
+    pub(crate) root: Root,
+    /// The path from `root` to the referenced value. It ends before the first key that a template
+    /// computes, as in `steps.a[input.key]`.
+    pub(crate) path: &'e [PathSegment],
+    /// If `true`, the referenced value may be missing. If `false`, a missing value is an error.
+    pub(crate) optional: bool,
+    /// If `true`, the whole string is this reference, so that the value keeps its type. If `false`,
+    /// the reference is a part of a larger template.
+    pub(crate) bare: bool,
+    /// If `true`, the reference is always read. If `false`, a template reads it only under a
+    /// condition, such as inside an `{% if %}` block.
+    pub(crate) certain: bool,
+    /// The text of the reference, such as `$input.query`.
+    pub(crate) text: &'e str,
 }
 
 // === impl Reference ===
@@ -48,27 +70,36 @@ impl Reference {
         Ok(Self { written: text.into(), root, path, optional })
     }
 
-    pub(crate) const fn root(&self) -> Root {
+    pub(super) const fn root(&self) -> Root {
         self.root
     }
 
-    pub(crate) fn written(&self) -> &str {
-        &self.written
-    }
-
     /// Returns the path of the reference after its root. It is empty for `$input`.
-    pub(crate) fn path(&self) -> &[PathSegment] {
+    pub(super) fn path(&self) -> &[PathSegment] {
         &self.path
     }
 
     /// Returns `true` if the referenced value may be missing. Otherwise, a missing value is an
     /// error.
-    pub(crate) const fn is_optional(&self) -> bool {
+    pub(super) const fn is_optional(&self) -> bool {
         self.optional
     }
 
+    /// Returns this reference as that of the string at `place` in an expression.
+    pub(super) fn as_use(&self, place: &[PathSegment]) -> Use<'_> {
+        Use {
+            place: place.to_vec(),
+            root: self.root,
+            path: &self.path,
+            optional: self.optional,
+            bare: true,
+            certain: true,
+            text: &self.written,
+        }
+    }
+
     /// Reads the referenced value from `data`. Returns `None` if the value is missing.
-    pub(crate) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
+    pub(super) fn follow<'d>(&self, data: &'d dyn Data) -> Option<Cow<'d, Value>> {
         match data.get(self.root)? {
             Cow::Borrowed(value) => follow(value, &self.path).map(Cow::Borrowed),
             Cow::Owned(value) if self.path.is_empty() => Some(Cow::Owned(value)),
@@ -91,6 +122,19 @@ impl Reference {
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written)
+    }
+}
+
+// === impl Use ===
+
+impl Use<'_> {
+    /// Returns the input property that the reference reads, such as `query` for `$input.query`.
+    /// Returns `None` if it reads the whole input or another value.
+    pub(crate) fn property(&self) -> Option<&str> {
+        match (self.root, self.path.first()?) {
+            (Root::Input, PathSegment::Key(key)) => Some(key),
+            _ => None,
+        }
     }
 }
 

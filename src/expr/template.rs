@@ -14,6 +14,7 @@ use super::{
     EvaluationError, ExpressionError, PathSegment,
     data::{Data, Root},
     names::ScopeNames,
+    reference::Use,
 };
 use crate::text_position::{line_number, line_start};
 
@@ -53,7 +54,6 @@ pub(super) struct Template(Arc<Inner>);
 struct Inner {
     written: Box<str>,
     content: Content,
-    uses: Vec<TemplateUse>,
     /// If `true`, the template reads a secret variable.
     has_secrets: bool,
 }
@@ -63,24 +63,6 @@ enum Content {
     /// The whole template is one expression, such as `{{ input.count }}`. Its value keeps its type.
     Expression(Written),
     Text(Vec<Node>),
-}
-
-/// A reference to a value of the run in a template, such as `input.name`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct TemplateUse {
-    pub(super) root: Root,
-    /// The path from `root` to the referenced value. It ends before the first key that the template
-    /// computes, as in `steps.a[input.key]`.
-    pub(super) path: Vec<PathSegment>,
-    /// If `true`, the value may be missing, because `| default(…)` or `is defined` follows the
-    /// reference.
-    pub(super) optional: bool,
-    /// If `true`, the whole template is this reference, as in `{{ input.name }}`.
-    pub(super) bare: bool,
-    /// If `true`, the reference is always read. If `false`, it is read only under a condition, such
-    /// as inside an `{% if %}` block.
-    pub(super) certain: bool,
-    pub(super) text: String,
 }
 
 // === impl Template ===
@@ -134,8 +116,8 @@ impl Template {
         };
         match content {
             Ok(content) => {
-                let (uses, has_secrets) = (content.uses(), content.has_secrets());
-                Ok(Self(Arc::new(Inner { written: text.into(), content, uses, has_secrets })))
+                let has_secrets = content.has_secrets();
+                Ok(Self(Arc::new(Inner { written: text.into(), content, has_secrets })))
             }
             Err(Mistake::Reference(error)) => Err(error),
             Err(Mistake::Syntax { reason, at }) => {
@@ -197,16 +179,45 @@ impl Template {
         paths.collect()
     }
 
-    /// Returns all references to values of the run, in order. Excludes loop variables.
-    pub(super) fn uses(&self) -> impl Iterator<Item = &TemplateUse> {
-        self.0.uses.iter()
+    /// Returns all references to values of the run, in order. Excludes loop variables. `place` is
+    /// the path of the template in an expression.
+    pub(super) fn uses(&self, place: &[PathSegment]) -> Vec<Use<'_>> {
+        let codes = self.0.content.codes();
+        let bare = matches!(&self.0.content, Content::Expression(code) if code.is_bare());
+        let paths: Vec<(&Path, bool)> = codes
+            .iter()
+            .flat_map(|(code, certain)| code.paths.iter().map(move |path| (path, *certain)))
+            .collect();
+        paths
+            .iter()
+            .filter_map(|(path, certain)| {
+                // Loop variables are omitted, because they are not values of the run.
+                let Start::Root(root) = path.start else { return None };
+                // A value that is checked with `is defined` anywhere in the template may be missing
+                // everywhere in the template.
+                let asked = paths.iter().any(|(other, _)| {
+                    other.asked
+                        && other.start == path.start
+                        && path.segments.starts_with(&other.segments)
+                });
+                Some(Use {
+                    place: place.to_vec(),
+                    root,
+                    path: &path.segments,
+                    optional: path.optional || asked,
+                    bare,
+                    certain: *certain && path.certain,
+                    text: &path.text,
+                })
+            })
+            .collect()
     }
 }
 
 /// Templates are equal if their texts are equal and their references have the same meaning.
 impl PartialEq for Template {
     fn eq(&self, other: &Self) -> bool {
-        self.0.written == other.0.written && self.0.uses == other.0.uses
+        self.0.written == other.0.written && self.uses(&[]) == other.uses(&[])
     }
 }
 
@@ -239,37 +250,6 @@ impl Content {
 
     fn has_secrets(&self) -> bool {
         self.codes().iter().flat_map(|(code, _)| &code.paths).any(Path::is_secret)
-    }
-
-    fn uses(&self) -> Vec<TemplateUse> {
-        let codes = self.codes();
-        let bare = matches!(self, Self::Expression(code) if code.is_bare());
-        let paths: Vec<(&Path, bool)> = codes
-            .iter()
-            .flat_map(|(code, certain)| code.paths.iter().map(move |path| (path, *certain)))
-            .collect();
-        paths
-            .iter()
-            .filter_map(|(path, certain)| {
-                // Loop variables are omitted, because they are not values of the run.
-                let Start::Root(root) = path.start else { return None };
-                // A value that is checked with `is defined` anywhere in the template may be missing
-                // everywhere in the template.
-                let asked = paths.iter().any(|(other, _)| {
-                    other.asked
-                        && other.start == path.start
-                        && path.segments.starts_with(&other.segments)
-                });
-                Some(TemplateUse {
-                    root,
-                    path: path.segments.clone(),
-                    optional: path.optional || asked,
-                    bare,
-                    certain: *certain && path.certain,
-                    text: path.text.clone(),
-                })
-            })
-            .collect()
     }
 }
 

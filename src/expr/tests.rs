@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{reference::Reference, *};
 
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better without `&`")]
 fn evaluate(written: Value, input: Value) -> Result<Option<Value>, String> {

@@ -757,7 +757,8 @@ fn too_deep_or_too_long_template_is_rejected() {
 fn uses_list_the_references_of_a_template() {
     let uses = |text: &str| -> Vec<(String, bool, bool)> {
         let template = Template::parse(text, &NAMES).unwrap();
-        template.uses().map(|used| (used.text.clone(), used.optional, used.bare)).collect()
+        let uses = template.uses(&[]).into_iter();
+        uses.map(|used| (used.text.to_owned(), used.optional, used.bare)).collect()
     };
     type Found<'f> = &'f [(&'f str, bool, bool)];
     let cases: [(&str, Found<'_>); 9] = [
@@ -787,7 +788,7 @@ fn uses_list_the_references_of_a_template() {
         assert_eq!(found, expected, "{written}");
     }
     let template = Template::parse("{{ steps['get-logs'].text }}", &NAMES).unwrap();
-    let used = template.uses().next().unwrap();
+    let [used] = &template.uses(&[])[..] else { panic!("{template}") };
     assert_eq!(used.root, Root::Step { step: 1, field: Field::Text });
     assert_eq!(used.path, []);
 }
@@ -827,8 +828,8 @@ fn reference_in_a_conditional_branch_is_not_certain() {
     for (written, certain, others) in cases {
         let template = Template::parse(written, &NAMES).unwrap();
         let of = |certain: bool| {
-            let uses = template.uses().filter(|used| used.certain == certain);
-            uses.map(|used| &*used.text).collect::<Vec<_>>()
+            let uses = template.uses(&[]).into_iter().filter(|used| used.certain == certain);
+            uses.map(|used| used.text).collect::<Vec<_>>()
         };
         let (mut found, mut expected) = (of(true), certain.to_vec());
         found.sort_unstable();
