@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, env, path::Path, sync::Arc};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     AuthConfig, BackendConfig, ConfigError, LockConfig, RouterConfig, ViewConfig,
@@ -33,7 +33,6 @@ use super::{
     source::Source,
     state::{self, StateTable},
     truncate::{ResultsTable, TruncateTable},
-    unread::Unread,
     validate::ValidateTable,
     variables::Environment,
     vars::{self, Vars},
@@ -128,8 +127,9 @@ pub(super) struct FileTable {
     /// Selects the tools that clients see, and whether clients list these tools or search for them.
     advertise: AdvertiseTable,
     /// Composite tools, which call other tools.
+    // Read key by key, see `composite_tools::read`.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
-    composite_tools: Unread,
+    composite_tools: IgnoredAny,
     /// Views, which offer the same backends at other paths with different layers and composites.
     views: Vec<ViewTable>,
 }

@@ -801,7 +801,6 @@ mod tool_patterns;
 #[cfg(feature = "toolhive")]
 mod toolhive;
 mod truncate;
-mod unread;
 mod validate;
 mod value;
 mod variables;

@@ -96,9 +96,7 @@ impl<'a, 't> Value<'_, 'a, 't> {
             }
         }
     }
-}
 
-impl<'a, 't> Value<'_, 'a, 't> {
     /// Returns the value as an array. Returns an error if it has another type.
     pub(super) fn array(self) -> Result<&'a DeArray<'t>, Failure> {
         self.reject_header()?;
@@ -185,10 +183,15 @@ fn visit_integer<'a, V: Visitor<'a>>(
 }
 
 /// Implements the given `deserialize_*` methods by calling `visit`, which does not depend on the
-/// requested type. If the value has another type, the visitor returns an error.
+/// requested type, and so ignores arguments such as a name. If the value has another type, the
+/// visitor returns an error.
 macro_rules! typed {
-    ($($method:ident)*) => {
-        $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
+    ($($method:ident($($Argument:ty),*))*) => {
+        $(fn $method<V: Visitor<'a>>(
+            self,
+            $(_: $Argument,)*
+            visitor: V,
+        ) -> Result<V::Value, Failure> {
             self.visit(visitor)
         })*
     };
@@ -273,37 +276,18 @@ impl<'a> Deserializer<'a> for Value<'_, 'a, '_> {
         Err(Failure::new(format!("expected {expected}, found {found}")))
     }
 
+    /// The visitor ignores the value, so it is not read.
+    fn deserialize_ignored_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Failure> {
+        visitor.visit_unit()
+    }
+
     typed! {
-        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
-        deserialize_f32 deserialize_f64 deserialize_char deserialize_str deserialize_string
-        deserialize_bytes deserialize_byte_buf deserialize_unit deserialize_map
-        deserialize_identifier deserialize_ignored_any
-    }
-
-    fn deserialize_unit_struct<V: Visitor<'a>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Failure> {
-        self.visit(visitor)
-    }
-
-    fn deserialize_tuple<V: Visitor<'a>>(
-        self,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, Failure> {
-        self.visit(visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'a>>(
-        self,
-        _name: &'static str,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, Failure> {
-        self.visit(visitor)
+        deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32() deserialize_i64()
+        deserialize_u8() deserialize_u16() deserialize_u32() deserialize_u64()
+        deserialize_f32() deserialize_f64() deserialize_char() deserialize_str()
+        deserialize_string() deserialize_bytes() deserialize_byte_buf() deserialize_unit()
+        deserialize_map() deserialize_identifier() deserialize_unit_struct(&'static str)
+        deserialize_tuple(usize) deserialize_tuple_struct(&'static str, usize)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     AuthConfig, AuthMethod,
@@ -21,7 +21,6 @@ use super::{
     sections::{Layers, Sections, Shared},
     source::sanitized,
     truncate::{ResultsTable, TruncateTable},
-    unread::Unread,
     validate::ValidateTable,
 };
 use crate::composite::{CompositeTool, Segment};
@@ -70,8 +69,9 @@ pub(super) struct ViewTable {
     /// Selects the tools that clients see, and whether clients list these tools or search for them.
     advertise: Option<AdvertiseTable>,
     /// Composite tools, which call other tools.
+    // Read key by key, see `composite_tools::read`.
     #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
-    composite_tools: Unread,
+    composite_tools: IgnoredAny,
 }
 
 /// A view of a configuration, which offers the same backends at another path, such as `/team-a`,
