@@ -14,7 +14,8 @@ use crate::{composite::Segment, suggest::nearest};
 
 /// The error returned if a TOML value cannot be deserialized: the error message, and the location
 /// of the invalid value, if it is known.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(super) struct Failure {
     pub(super) message: String,
     pub(super) culprit: Option<Culprit>,
@@ -46,14 +47,6 @@ impl Failure {
         self
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 impl de::Error for Failure {
     fn custom<T: fmt::Display>(message: T) -> Self {
