@@ -26,6 +26,15 @@ pub(super) struct Faults {
     pub(super) forbidden_flows: usize,
 }
 
+// === impl Fault ===
+
+impl Fault {
+    /// Creates a mistake that belongs to no value, such as a syntax error.
+    pub(super) fn new(message: impl Into<String>, span: Range<usize>) -> Self {
+        Self { path: Vec::new(), message: message.into(), span }
+    }
+}
+
 // === impl Faults ===
 
 impl Faults {

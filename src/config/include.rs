@@ -285,7 +285,7 @@ impl<'t> Parsed<'t> {
         if let Some(at) = hints::start_of_json(text) {
             let span = start + at..start + at + 1;
             self.masks.push(span.end..start + text.len());
-            self.faults.push(Fault { path: Vec::new(), message: hints::json(text), span });
+            self.faults.push(Fault::new(hints::json(text), span));
             return Spanned::new(0..text.len(), DeTable::new());
         }
         let (table, errors) = DeTable::parse_recoverable(text);

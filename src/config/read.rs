@@ -53,9 +53,7 @@ pub(super) struct Reader<'a, 't> {
     hidden_elements: HashMap<String, BTreeSet<usize>>,
     /// The path of the value that is currently being read.
     pub(super) path: Vec<Segment>,
-    faults: Vec<Fault>,
-    /// The number of faults that are forbidden flows of data.
-    forbidden_flows: usize,
+    faults: Faults,
     /// The name patterns for tools in the file, each with its path. They are checked after all
     /// backends have been read, because names depend on the backends' prefixes.
     tool_patterns: Vec<(Vec<Segment>, String)>,
@@ -65,7 +63,6 @@ pub(super) struct Reader<'a, 't> {
     /// Spans that error messages must mask, because they may contain secrets. These are unknown or
     /// duplicate keys that are not [plain words](is_word), and the values of such unknown keys.
     masks: Vec<Range<usize>>,
-    complete: bool,
     /// The view whose sections are being read. `None` while the sections at the top level of the
     /// file are being read.
     view: Option<CurrentView<'a, 't>>,
@@ -91,12 +88,10 @@ impl<'a, 't> Reader<'a, 't> {
             hidden: HashSet::new(),
             hidden_elements: HashMap::new(),
             path: Vec::new(),
-            faults: Vec::new(),
-            forbidden_flows: 0,
+            faults: Faults { all: Vec::new(), is_complete: true, forbidden_flows: 0 },
             tool_patterns: Vec::new(),
             reported: BTreeSet::new(),
             masks: Vec::new(),
-            complete: true,
             view: None,
         }
     }
@@ -158,14 +153,14 @@ impl<'a, 't> Reader<'a, 't> {
                     _ => message.replacen(", expected ", ": expected ", 1),
                 },
             };
-            self.faults.push(Fault { path: Vec::new(), message, span });
+            self.faults.all.push(Fault::new(message, span));
         }
         readable
     }
 
     /// Adds mistakes that were found while the files were parsed and merged.
     pub(super) fn found(&mut self, faults: Vec<Fault>) {
-        self.faults.extend(faults);
+        self.faults.all.extend(faults);
     }
 
     /// Calls `read` to read the whole file. If `read` fails, reports the invalid value, hides it,
@@ -196,7 +191,7 @@ impl<'a, 't> Reader<'a, 't> {
                 },
             }
         }
-        self.complete = false;
+        self.faults.is_complete = false;
         T::default()
     }
 
@@ -217,7 +212,7 @@ impl<'a, 't> Reader<'a, 't> {
     fn push(&mut self, path: &[Segment], message: String, span: Range<usize>) {
         self.reported.insert(DisplayPath(path).to_string());
         let message = harmless(message);
-        self.faults.push(Fault { path: masked_path(path, false), message, span });
+        self.faults.all.push(Fault { path: masked_path(path, false), message, span });
     }
 
     /// Reports an error that was found after a value was read, such as a duplicate name. Does
@@ -246,9 +241,9 @@ impl<'a, 't> Reader<'a, 't> {
 
     /// Reports a forbidden flow of data, like [`report`](Self::report).
     pub(super) fn report_flow(&mut self, path: &[Segment], message: String) {
-        let before = self.faults.len();
+        let before = self.faults.all.len();
         self.report(path, message);
-        self.forbidden_flows += self.faults.len() - before;
+        self.faults.forbidden_flows += self.faults.all.len() - before;
     }
 
     /// Records a name pattern for tools. It is checked after all backends of the file have been
@@ -369,9 +364,9 @@ impl<'a, 't> Reader<'a, 't> {
     /// Returns `true` if the maximum number of mistakes was found. Reading then stops, and the
     /// error states that the file may contain more mistakes.
     pub(super) const fn is_full(&mut self) -> bool {
-        let is_full = self.faults.len() >= MAX_MISTAKES;
+        let is_full = self.faults.all.len() >= MAX_MISTAKES;
         if is_full {
-            self.complete = false;
+            self.faults.is_complete = false;
         }
         is_full
     }
@@ -456,7 +451,7 @@ impl<'a, 't> Reader<'a, 't> {
             path.push(Segment::Key(key.get_ref().to_string()));
             self.reported.insert(DisplayPath(&path).to_string());
             let path = masked_path(&path, true);
-            self.faults.push(Fault { path, message, span: key.span() });
+            self.faults.all.push(Fault { path, message, span: key.span() });
             if !is_word(key.get_ref()) {
                 self.masks.push(key.span());
                 values(node, &mut self.masks);
@@ -472,8 +467,7 @@ impl<'a, 't> Reader<'a, 't> {
 
     /// Returns all mistakes that were found.
     pub(super) fn finish(self) -> Faults {
-        let Self { faults, complete, forbidden_flows, .. } = self;
-        Faults { all: faults, is_complete: complete, forbidden_flows }
+        self.faults
     }
 }
 
