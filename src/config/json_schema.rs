@@ -27,20 +27,16 @@ pub(super) fn schemas_of_key(schemas: &[&'static Value], key: &str) -> Vec<&'sta
 /// Returns the schema for the values of keys that `schema` does not list in `properties`. The
 /// iterator has one element, or none if `schema` allows only listed keys.
 pub(super) fn free_members(schema: &'static Value) -> impl Iterator<Item = &'static Value> {
-    let of_object = || schema.get("properties").is_none() && schema.get("items").is_none();
+    let is_object = || match schema.get("type") {
+        None => schema.get("enum").is_none(),
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        Some(kind) => kind == "object",
+    };
+    let has_parts = || schema.get("properties").is_some() || schema.get("items").is_some();
     let members = match schema.get("additionalProperties") {
         Some(Value::Bool(false)) => None,
         Some(members) => Some(members),
-        None => match schema.get("type") {
-            None => (of_object() && schema.get("enum").is_none()).then_some(&Value::Bool(true)),
-            Some(kind) => {
-                let is_object = kind == "object"
-                    || kind
-                        .as_array()
-                        .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"));
-                (is_object && of_object()).then_some(&Value::Bool(true))
-            }
-        },
+        None => (is_object() && !has_parts()).then_some(&Value::Bool(true)),
     };
     members.into_iter()
 }

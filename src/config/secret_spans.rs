@@ -68,11 +68,8 @@ pub(super) fn masks(text: &str, root: &DeTable<'_>, errors: bool) -> Vec<Range<u
 /// `-` are never replaced. In sections with secret keys, all other keys are replaced. In sections
 /// without secret keys, only the last key is replaced, if `unknown` is `true`.
 pub(super) fn masked_path(path: &[Segment], unknown: bool) -> Vec<Segment> {
-    let is_open =
-        match path.first() {
-            Some(Segment::Key(section)) => KEYS.is_open(section),
-            _ => false,
-        } && !path.iter().any(|part| matches!(part, Segment::Key(key) if KEYS.is_secret(key)));
+    let is_open = matches!(path.first(), Some(Segment::Key(section)) if KEYS.is_open(section))
+        && !is_masked(path);
     let masked = path.iter().enumerate().map(|(place, segment)| match segment {
         Segment::Key(key) if !is_word(key) && (!is_open || unknown && place + 1 == path.len()) => {
             Segment::Key("…".to_owned())
