@@ -77,23 +77,21 @@ fn parts(
     let value = table.remove(VALUE);
     let is_secret = table.remove(SECRET);
     let within = |key: &str| [at, &[key.into()]].concat();
-    let mut is_valid = true;
     if let Some(key) = table.keys().next() {
         let expected = "expected `value` and `secret`; write an object as `{ value = { … } }`";
         reader.report(&within(key), format!("unknown key of a variable: {expected}"));
-        is_valid = false;
     } else if value.is_none() {
         reader.report(at, format!("missing key `{VALUE}`"));
-        is_valid = false;
     }
-    match is_secret {
-        None => Some((value?, false)).filter(|_| is_valid),
-        Some(Value::Bool(is_secret)) => Some((value?, is_secret)).filter(|_| is_valid),
+    let is_secret = match is_secret {
+        None => false,
+        Some(Value::Bool(is_secret)) => is_secret,
         Some(_) => {
             reader.report(&within(SECRET), format!("`{SECRET}` must be `true` or `false`"));
-            None
+            return None;
         }
-    }
+    };
+    Some((value?, is_secret)).filter(|_| table.is_empty())
 }
 
 /// Replaces each `${VAR}` in the strings of a JSON value with the value of the environment variable
