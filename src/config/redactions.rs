@@ -1,5 +1,7 @@
 //! The `[[redactions]]` section, which removes data from tool results.
 
+use std::slice;
+
 use serde::Deserialize;
 
 use super::{filter::selection, read::Reader, set_some::SetSome};
@@ -49,16 +51,9 @@ impl RedactionTable {
             reader.report(&at("tools"), "missing key `tools`".to_owned());
         }
         let tools = selection(self.tools, None, ["tools", ""], path, reader);
-        let (key, pointers, built) = match (self.remove, self.only) {
-            (Some(pointers), None) => {
-                let built = pointers.iter().map(|pointer| Redaction::new(tools.clone(), [pointer]));
-                ("remove", built.collect::<Vec<_>>(), Redaction::new(tools.clone(), &pointers))
-            }
-            (None, Some(pointers)) => {
-                let built =
-                    pointers.iter().map(|pointer| Redaction::only(tools.clone(), [pointer]));
-                ("only", built.collect::<Vec<_>>(), Redaction::only(tools.clone(), &pointers))
-            }
+        let (key, pointers) = match (self.remove, self.only) {
+            (Some(pointers), None) => ("remove", pointers),
+            (None, Some(pointers)) => ("only", pointers),
             (Some(_), Some(_)) => {
                 let message = "`only` and `remove` exclude each other: expected one of them";
                 reader.report(&at("only"), message.to_owned());
@@ -72,12 +67,16 @@ impl RedactionTable {
         if pointers.is_empty() {
             reader.report(&at(key), format!("no pointers: expected at least one in `{key}`"));
         }
-        for (place, pointer) in pointers.into_iter().enumerate() {
-            if let Err(error) = pointer {
+        let build = |pointers: &[String]| match key {
+            "remove" => Redaction::new(tools.clone(), pointers),
+            _ => Redaction::only(tools.clone(), pointers),
+        };
+        for (place, pointer) in pointers.iter().enumerate() {
+            if let Err(error) = build(slice::from_ref(pointer)) {
                 reader.report(&[&at(key)[..], &[place.into()]].concat(), error.to_string());
             }
         }
-        let redaction = built.ok()?;
+        let redaction = build(&pointers).ok()?;
         Some(if self.keep_texts.unwrap_or_default() { redaction.keep_texts() } else { redaction })
     }
 }
