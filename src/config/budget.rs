@@ -188,11 +188,11 @@ pub(super) fn build(
     caller: &CallerConfig,
     reader: &mut Reader<'_, '_>,
 ) -> BudgetConfig {
+    let path = [SECTION.into()];
     let at = |key: &str| [SECTION.into(), Segment::from(key)];
     let store = table.store.unwrap_or_default();
-    match store {
-        StoreName::Redis => redis.required(&at("store"), reader),
-        StoreName::Memory => (),
+    if store == StoreName::Redis {
+        redis.required(&at("store"), reader);
     }
     for (key, is_given, of) in [
         ("when_away", table.when_away.is_some(), StoreName::Redis),
@@ -204,14 +204,10 @@ pub(super) fn build(
             reader.report(&at(key), format!("`{key}` belongs to `store = \"{name}\"`"));
         }
     }
-    if table.lease.is_some_and(|Duration(lease)| lease.is_zero()) {
-        let message = "`lease` is zero: expected more, or leave the key out";
-        reader.report(&at("lease"), message.to_owned());
-    }
     let settings = Settings {
         view: reader.own_view(SECTION).map(str::to_owned),
-        lease: table.lease.map(|Duration(lease)| lease),
-        max_callers: reader.at_least_one(&[SECTION.into()], "max_callers", table.max_callers),
+        lease: reader.not_zero(&path, "lease", table.lease).map(|Duration(lease)| lease),
+        max_callers: reader.not_zero(&path, "max_callers", table.max_callers),
         redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
         admit: table.when_away == Some(AwayName::Admit),
     };
@@ -328,17 +324,11 @@ impl LimitTable {
         let limit =
             limit.map_err(|message| reader.report(&at("limit"), message.to_owned())).ok()?;
         let tools = selection(self.tools, None, ["tools", ""], path, reader);
+        let max_per_call = reader.not_zero(path, "max_per_call", self.max_per_call);
         let mut budget = Budget::new(name, self.count.unwrap_or_default().into(), limit)
             .tools(tools)
-            .per(self.per.unwrap_or_default().into());
-        match self.max_per_call {
-            Some(0) => {
-                let message = "`max_per_call` is zero: expected more, or leave the key out";
-                reader.report(&at("max_per_call"), message.to_owned());
-            }
-            Some(units) => budget = budget.max_per_call(units),
-            None => (),
-        }
+            .per(self.per.unwrap_or_default().into())
+            .set_some(max_per_call, Budget::max_per_call);
         if let Some(refill) = self.refill {
             if matches!(self.per, Some(PerName::Run)) {
                 let message = "`refill` cannot be used with `per = \"run\"`";

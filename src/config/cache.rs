@@ -177,6 +177,6 @@ impl CacheTable {
         if self.per == Some(PerName::Caller) {
             caller.required(&at("per"), "`per = \"all\"`", reader);
         }
-        reader.at_least_one(path, "max_bytes", self.max_bytes);
+        reader.not_zero(path, "max_bytes", self.max_bytes);
     }
 }

@@ -8,7 +8,7 @@ use serde::{
 };
 
 /// A duration that is written in human-readable form, such as `30s` or `1h 30m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Duration(pub(super) time::Duration);
 
 struct DurationVisitor;

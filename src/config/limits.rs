@@ -34,16 +34,16 @@ pub(super) fn build(
     table: &LimitsTable,
     reader: &mut Reader<'_, '_>,
 ) -> (CallLimits, CancelledRuns) {
-    let mut at_least_one = |key, value| reader.at_least_one(&["limits".into()], key, value);
-    let max_cancelled_runs = at_least_one("max_cancelled_runs", table.max_cancelled_runs);
+    let mut not_zero = |key, value| reader.not_zero(&["limits".into()], key, value);
+    let max_cancelled_runs = not_zero("max_cancelled_runs", table.max_cancelled_runs);
     let cancelled_runs =
         max_cancelled_runs.map_or_else(CancelledRuns::new, CancelledRuns::with_max_runs);
     let limits = CallLimits::default()
-        .set_some(at_least_one("max_calls", table.max_calls), CallLimits::max_calls)
+        .set_some(not_zero("max_calls", table.max_calls), CallLimits::max_calls)
         .set_some(
-            at_least_one("max_result_bytes", table.max_result_bytes),
+            not_zero("max_result_bytes", table.max_result_bytes),
             CallLimits::max_result_bytes,
         )
-        .set_some(at_least_one("max_rounds", table.max_rounds), CallLimits::max_rounds);
+        .set_some(not_zero("max_rounds", table.max_rounds), CallLimits::max_rounds);
     (limits, cancelled_runs)
 }

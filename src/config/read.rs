@@ -256,15 +256,15 @@ impl<'a, 't> Reader<'a, 't> {
         mem::take(&mut self.tool_patterns)
     }
 
-    /// Reports an error if the optional number `value` of the key `key` is zero. `path` is the path
-    /// of the table that contains the key. Returns the number unchanged.
-    pub(super) fn at_least_one(
+    /// Reports an error if `value`, the optional number or duration of the key `key`, is zero.
+    /// `path` is the path of the table that contains the key. Returns the value unchanged.
+    pub(super) fn not_zero<T: Copy + Default + PartialEq>(
         &mut self,
         path: &[Segment],
         key: &str,
-        value: Option<usize>,
-    ) -> Option<usize> {
-        if value == Some(0) {
+        value: Option<T>,
+    ) -> Option<T> {
+        if value == Some(T::default()) {
             let message = format!("`{key}` is zero: expected more, or leave the key out");
             self.report(&[path, &[key.into()]].concat(), message);
         }

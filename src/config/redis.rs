@@ -90,12 +90,8 @@ pub(super) fn build(
         let message = "illegal prefix: expected at least one character, and no `{` or `}`";
         reader.report(&at("prefix"), message.to_owned());
     }
-    if table.timeout.is_some_and(|Duration(timeout)| timeout.is_zero()) {
-        let message = "`timeout` is zero: expected more, or leave the key out";
-        reader.report(&at("timeout"), message.to_owned());
-    }
-    let settings =
-        RedisSettings { url: Secret::new(url), prefix: table.prefix, timeout: table.timeout };
+    let timeout = reader.not_zero(&[SECTION.into()], "timeout", table.timeout);
+    let settings = RedisSettings { url: Secret::new(url), prefix: table.prefix, timeout };
     #[cfg(feature = "redis")]
     let server = settings.connect(reader);
     RedisConfig {

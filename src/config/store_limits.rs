@@ -57,19 +57,15 @@ impl StoreLimits {
         reader: &mut Reader<'_, '_>,
     ) -> Self {
         let section = [Segment::from(of.section())];
-        let at = |key: &str| [of.section().into(), Segment::from(key)];
         if per_caller.is_some() {
-            caller.required(&at("max_caller_bytes"), "no `max_caller_bytes`", reader);
-        }
-        if ttl.is_some_and(|Duration(ttl)| ttl.is_zero()) {
-            let message = "`ttl` is zero: expected more, or leave the key out";
-            reader.report(&at("ttl"), message.to_owned());
+            let path = [of.section().into(), "max_caller_bytes".into()];
+            caller.required(&path, "no `max_caller_bytes`", reader);
         }
         Self {
-            ttl: ttl.map(|Duration(ttl)| ttl),
-            max_item_bytes: reader.at_least_one(&section, of.max_item_bytes(), item),
-            max_total_bytes: reader.at_least_one(&section, "max_total_bytes", total),
-            max_caller_bytes: reader.at_least_one(&section, "max_caller_bytes", per_caller),
+            ttl: reader.not_zero(&section, "ttl", ttl).map(|Duration(ttl)| ttl),
+            max_item_bytes: reader.not_zero(&section, of.max_item_bytes(), item),
+            max_total_bytes: reader.not_zero(&section, "max_total_bytes", total),
+            max_caller_bytes: reader.not_zero(&section, "max_caller_bytes", per_caller),
         }
     }
 

@@ -89,7 +89,7 @@ pub(super) fn build(
     reader: &mut Reader<'_, '_>,
 ) -> TruncateConfig {
     let path = [Segment::from("truncate")];
-    let max = reader.at_least_one(&path, "max_result_bytes", truncate.max_result_bytes);
+    let max = reader.not_zero(&path, "max_result_bytes", truncate.max_result_bytes);
     let results = results.map(|table| {
         if max.is_none() && !reader.has_fault_in(&path) {
             let message = "no result is truncated: expected `max_result_bytes` in `[truncate]`";

@@ -61,11 +61,11 @@ pub(super) fn build(
     let mut limit = limit;
     let mut validate =
         ValidateLayer::new().schema(table.schema.map(SchemaMode::from).unwrap_or_default());
-    if let Some(bytes) = reader.at_least_one(path, "max_argument_bytes", table.max_argument_bytes) {
+    if let Some(bytes) = reader.not_zero(path, "max_argument_bytes", table.max_argument_bytes) {
         limit = limit.max_argument_bytes(bytes);
         validate = validate.max_argument_bytes(bytes);
     }
-    if let Some(depth) = reader.at_least_one(path, "max_depth", table.max_depth) {
+    if let Some(depth) = reader.not_zero(path, "max_depth", table.max_depth) {
         limit = limit.max_depth(depth);
         validate = validate.max_depth(depth);
     }
