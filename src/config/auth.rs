@@ -4,15 +4,9 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::Deserialize;
 
-use super::{
-    duration,
-    read::Reader,
-    secret::Secret,
-    variables::{Environment, Text},
-};
+use super::{duration, read::Reader, secret::Secret, text_reader::TextReader};
 use crate::{
     adapter::Secrets,
-    composite::Segment,
     url::{Url, displayed},
 };
 
@@ -135,7 +129,6 @@ pub struct StaticToken {
 /// `reader`. `needs_caller_tokens` is `true` if a backend exchanges the access tokens of callers.
 pub(super) fn build(
     table: Option<AuthTable>,
-    environment: Environment<'_>,
     needs_caller_tokens: bool,
     reader: &mut Reader<'_, '_>,
 ) -> Option<AuthConfig> {
@@ -144,59 +137,31 @@ pub(super) fn build(
         let message = "`[auth]` needs a build with the feature `http`";
         reader.report(&[SECTION.into()], message.to_owned());
     }
-    let mut build = Build { environment, reader };
-    let resource = resource.and_then(|url| build.identifier(&["resource"], url));
+    let mut texts = TextReader { path: vec![SECTION.into()], secrets: Vec::new(), reader };
+    let resource = resource.and_then(|url| texts.identifier(&["resource"], url));
     let method = match (jwt, tokens) {
-        (Some(jwt), None) => AuthMethod::Jwt(build.jwt(jwt, resource.as_deref())),
-        (None, Some(tokens)) => AuthMethod::Tokens(build.tokens(tokens)),
+        (Some(jwt), None) => AuthMethod::Jwt(texts.jwt(jwt, resource.as_deref())),
+        (None, Some(tokens)) => AuthMethod::Tokens(texts.tokens(tokens)),
         (Some(_), Some(_)) => {
-            build.report(&["tokens"], "`[auth]` has both `jwt` and `tokens`: remove one of them");
+            texts.report(&["tokens"], "`[auth]` has both `jwt` and `tokens`: remove one of them");
             return None;
         }
         (None, None) => {
-            build.report(&[], "missing key `jwt` or `tokens`: expected one of them");
+            texts.report::<&str>(&[], "missing key `jwt` or `tokens`: expected one of them");
             return None;
         }
     };
     Some(AuthConfig { resource, method, needs_caller_tokens })
 }
 
-struct Build<'b, 's, 't> {
-    environment: Environment<'b>,
-    reader: &'b mut Reader<'s, 't>,
-}
+// === impl TextReader ===
 
-// === impl Build ===
-
-impl Build<'_, '_, '_> {
-    fn report(&mut self, keys: &[&str], message: impl Into<String>) {
-        let keys = keys.iter().map(|&key| Segment::from(key));
-        let path: Vec<_> = [SECTION.into()].into_iter().chain(keys).collect();
-        self.reader.report(&path, message.into());
-    }
-
-    /// Replaces each `${VAR}` in `written` by the value of an environment variable. `keys` is the
-    /// path of the string in the `[auth]` section. If a variable cannot be replaced or the result
-    /// is blank, reports an error and returns `None`.
-    fn text(&mut self, keys: &[&str], written: String) -> Option<String> {
-        match Text::expand(written, self.environment) {
-            Ok(Text { value, .. }) if value.trim().is_empty() => {
-                self.report(keys, "the value is empty");
-                None
-            }
-            Ok(Text { value, .. }) => Some(value),
-            Err(message) => {
-                self.report(keys, message);
-                None
-            }
-        }
-    }
-
+impl TextReader<'_, '_, '_> {
     /// Expands the `${VAR}` variables in `url`. Returns the result if it is an HTTPS URL, or an
     /// HTTP URL of this machine. Otherwise, reports an error and returns `None`. `keys` is the path
     /// of the URL in the `[auth]` section.
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
-        let url = self.text(keys, url)?;
+        let url = self.text(keys, url)?.value;
         match Url::parse_secure(&url) {
             Ok(_) => Some(url),
             Err(message) => {
@@ -223,13 +188,6 @@ impl Build<'_, '_, '_> {
         Some(url)
     }
 
-    fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<String> {
-        if value.is_none() {
-            self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
-        }
-        value
-    }
-
     fn jwt(&mut self, table: JwtTable, resource: Option<&str>) -> JwtConfig {
         let JwtTable { issuer, jwks, audience, scopes, leeway } = table;
         // `resource` is required because clients read it in the metadata of the MCP endpoint.
@@ -239,7 +197,7 @@ impl Build<'_, '_, '_> {
         let issuer = self.required(&["jwt", "issuer"], issuer);
         let issuer = issuer.and_then(|issuer| self.identifier(&["jwt", "issuer"], issuer));
         let audience = match audience {
-            Some(audience) => self.text(&["jwt", "audience"], audience),
+            Some(audience) => self.text(&["jwt", "audience"], audience).map(|text| text.value),
             None => resource.map(str::to_owned),
         };
         if let Err(message) = check_scopes(&scopes) {
@@ -262,7 +220,8 @@ impl Build<'_, '_, '_> {
     fn jwks(&mut self, jwks: Option<Secret<String>>) -> JwksSource {
         let keys = ["jwt", "jwks"];
         let jwks = self.required(&keys, jwks.map(Secret::into_exposed));
-        let jwks = jwks.and_then(|jwks| self.text(&keys, jwks)).unwrap_or_default();
+        let jwks = jwks.and_then(|jwks| self.text(&keys, jwks));
+        let jwks = jwks.map(|jwks| jwks.value).unwrap_or_default();
         if !jwks.contains("://") {
             return JwksSource::File(jwks.into());
         }
@@ -283,13 +242,8 @@ impl Build<'_, '_, '_> {
             }
             let token =
                 self.reader.required(token.map(Secret::into_exposed), "token", &at("")[..3]);
-            let token = match Text::expand(token, self.environment) {
-                Ok(Text { value, .. }) => value,
-                Err(message) => {
-                    self.reader.report(&at("token"), message);
-                    continue;
-                }
-            };
+            let Some(text) = self.reader.expand(&at("token"), token) else { continue };
+            let token = text.value;
             let mistake = if token.len() < MIN_TOKEN {
                 format!("the token is too short: expected at least {MIN_TOKEN} bytes")
             } else if !token.bytes().all(|byte| byte.is_ascii_graphic()) {

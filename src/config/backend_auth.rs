@@ -5,16 +5,13 @@ use std::{fmt, time::Duration};
 use serde::Deserialize;
 
 use super::{
-    auth::check_scopes,
+    auth::{self, check_scopes},
     duration,
-    read::Reader,
     secret::Secret,
-    variables::{Environment, Text},
+    text_reader::TextReader,
+    variables::Text,
 };
-use crate::{
-    composite::Segment,
-    url::{Url, displayed, is_https},
-};
+use crate::url::{Url, displayed, is_https};
 
 /// The key of the `auth` table in the table of a backend.
 pub(super) const KEY: &str = "auth";
@@ -138,26 +135,12 @@ pub struct OAuthClientConfig {
     resource: Option<String>,
 }
 
-/// Converts the `auth` table of one backend to its authentication settings, and reports errors in
-/// the table.
-pub(super) struct Build<'b, 'a, 't> {
-    /// The path of the `auth` table in the configuration file, such as `backends[0].auth`.
-    pub(super) path: Vec<Segment>,
-    pub(super) environment: Environment<'b>,
-    /// `true` if the file has an `[auth]` section, which verifies the tokens of callers. The token
-    /// exchange requires this section.
-    pub(super) has_callers: bool,
-    /// The secrets of the backend, which are redacted in log messages. `build` adds the client
-    /// secret and the values of expanded variables.
-    pub(super) secrets: &'b mut Vec<String>,
-    pub(super) reader: &'b mut Reader<'a, 't>,
-}
+// === impl TextReader ===
 
-// === impl Build ===
-
-impl Build<'_, '_, '_> {
-    /// Converts the table to a [`BackendAuth`], and reports errors in the table to the reader.
-    pub(super) fn build(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
+impl TextReader<'_, '_, '_> {
+    /// Converts the `auth` table of a backend to a [`BackendAuth`], and reports errors in the
+    /// table. Records the client secret and the values of variables as secrets.
+    pub(super) fn backend_auth(&mut self, table: BackendAuthTable) -> Option<BackendAuth> {
         match (table.client_credentials, table.exchange) {
             (Some(client), None) => {
                 self.client("client_credentials", client).map(BackendAuth::ClientCredentials)
@@ -170,10 +153,10 @@ impl Build<'_, '_, '_> {
                 None
             }
             (None, None) => {
-                if !self.reader.has_fault_in(&self.path.clone()) {
+                if !self.reader.has_fault_in(&self.path) {
                     let message =
                         "missing key `client_credentials` or `exchange`: expected one of them";
-                    self.report(&[], message);
+                    self.report::<&str>(&[], message);
                 }
                 None
             }
@@ -182,18 +165,16 @@ impl Build<'_, '_, '_> {
 
     fn exchange(&mut self, table: ExchangeTable) -> Option<ExchangeConfig> {
         let key = "exchange";
-        if !self.has_callers {
+        if !self.reader.has_section(auth::SECTION) {
             let message = "`exchange` needs the tokens of callers: add the section `[auth]`";
             self.report(&[key], message);
         }
         if table.max_callers == Some(0) {
             self.report(&[key, "max_callers"], "`max_callers` is zero: expected at least 1");
         }
-        let idle_timeout = table.idle_timeout.map(|duration::Duration(timeout)| timeout);
-        if idle_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            let message = "`idle_timeout` is zero: expected more, or leave the key out";
-            self.report(&[key, "idle_timeout"], message);
-        }
+        let path = self.at(&[key]);
+        let idle_timeout = self.reader.not_zero(&path, "idle_timeout", table.idle_timeout);
+        let idle_timeout = idle_timeout.map(|duration::Duration(timeout)| timeout);
         let client = OAuthClientTable {
             token_url: table.token_url,
             client_id: table.client_id,
@@ -213,11 +194,11 @@ impl Build<'_, '_, '_> {
     fn client(&mut self, key: &str, table: OAuthClientTable) -> Option<OAuthClientConfig> {
         let OAuthClientTable { scopes, token_endpoint_auth_method, .. } = table;
         let token_url = table.token_url.map(Secret::into_exposed);
-        let token_url = self.required(&[key, "token_url"], token_url);
+        let token_url = self.required_text(&[key, "token_url"], token_url);
         let token_url = token_url.and_then(|url| self.token_url(&[key, "token_url"], url));
-        let client_id = self.required(&[key, "client_id"], table.client_id);
+        let client_id = self.required_text(&[key, "client_id"], table.client_id);
         let secret = table.client_secret.map(Secret::into_exposed);
-        let secret = self.required(&[key, "client_secret"], secret);
+        let secret = self.required_text(&[key, "client_secret"], secret);
         if let Some(secret) = &secret {
             self.secrets.push(secret.value.clone());
         }
@@ -242,34 +223,9 @@ impl Build<'_, '_, '_> {
         })
     }
 
-    /// Replaces each `${VAR}` in the required string `value`. `keys` is the path of the string in
-    /// the `auth` table. If the string is missing, blank, or contains a variable that cannot be
-    /// replaced, reports an error and returns `None`.
-    fn required(&mut self, keys: &[&str], value: Option<String>) -> Option<Text> {
-        if value.is_none() {
-            self.report(keys, format!("missing key `{}`", keys[keys.len() - 1]));
-        }
-        self.text(keys, value?)
-    }
-
-    /// Replaces each `${VAR}` in `written`. `keys` is the path of the string in the `auth` table.
-    /// If the result is blank or a variable cannot be replaced, reports an error and returns
-    /// `None`.
-    fn text(&mut self, keys: &[&str], written: String) -> Option<Text> {
-        match Text::expand(written, self.environment) {
-            Ok(text) => {
-                self.secrets.extend(text.replaced.iter().cloned());
-                if text.value.trim().is_empty() {
-                    self.report(keys, "the value is empty");
-                    return None;
-                }
-                Some(text)
-            }
-            Err(message) => {
-                self.report(keys, message);
-                None
-            }
-        }
+    fn required_text(&mut self, keys: &[&str], value: Option<String>) -> Option<Text> {
+        let value = self.required(keys, value)?;
+        self.text(keys, value)
     }
 
     fn token_url(&mut self, keys: &[&str], url: Text) -> Option<Text> {
@@ -284,12 +240,6 @@ impl Build<'_, '_, '_> {
             }
         }
         None
-    }
-
-    fn report(&mut self, keys: &[&str], message: impl Into<String>) {
-        let mut path = self.path.clone();
-        path.extend(keys.iter().map(|&key| Segment::from(key)));
-        self.reader.report(&path, message.into());
     }
 }
 

@@ -18,8 +18,9 @@ use super::{
     router::RouterConfig,
     secret::Secret,
     source::sanitized,
+    text_reader::TextReader,
     validate::{self, ValidateTable},
-    variables::{Environment, Text},
+    variables::Text,
     word::is_word,
 };
 use crate::{
@@ -114,65 +115,48 @@ enum TransportName {
     Http,
 }
 
-/// Converts the `[[backends]]` table of one backend to a [`BackendConfig`], and reports errors in
-/// the table.
-struct Builder<'b, 'a, 't> {
-    index: usize,
-    environment: Environment<'b>,
-    /// `true` if the file has an `[auth]` section, which token exchanges require.
-    has_callers: bool,
-    /// The secrets found so far in the backend's table. They are redacted in log messages.
-    secrets: Vec<String>,
-    reader: &'b mut Reader<'a, 't>,
-}
-
 /// Converts the `[[backends]]` tables to [`BackendConfig`]s, and reports errors in the tables to
 /// `reader`.
 pub(super) fn build(
     tables: Vec<BackendTable>,
     router: &RouterConfig,
-    environment: Environment<'_>,
-    has_callers: bool,
     reader: &mut Reader<'_, '_>,
 ) -> Vec<BackendConfig> {
     let mut names = HashMap::new();
     let mut prefixes = HashMap::new();
     let mut backends = Vec::with_capacity(tables.len());
     for (index, table) in tables.into_iter().enumerate() {
-        let mut builder = Builder { index, environment, has_callers, secrets: Vec::new(), reader };
+        let path = vec![SECTION.into(), index.into()];
+        let mut texts = TextReader { path, secrets: Vec::new(), reader };
         let own_prefix = table.prefix.is_some();
-        let Some(backend) = builder.build(table, router) else { continue };
+        let Some(backend) = texts.backend(table, router) else { continue };
         if names.insert(backend.name.clone(), index).is_some() {
-            builder.report(["name"], format!("duplicate backend name `{}`", backend.name));
+            texts.report(&["name"], format!("duplicate backend name `{}`", backend.name));
         } else if router.conflicts() == Conflicts::Prefix
             && let Some((other, other_own)) =
                 prefixes.insert(backend.prefix.clone(), (index, own_prefix))
         {
             // The names of the two backends differ, so at least one of them sets a prefix. The
             // error is reported at a backend that does.
-            builder.index = if own_prefix || !other_own { index } else { other };
-            let prefix = &backend.prefix;
-            builder.report(["prefix"], format!("two backends have the prefix `{prefix}`"));
+            let place = if own_prefix || !other_own { index } else { other };
+            let path = [SECTION.into(), place.into(), "prefix".into()];
+            reader.report(&path, format!("two backends have the prefix `{}`", backend.prefix));
         }
         backends.push(backend);
     }
     backends
 }
 
-// === impl Builder ===
+// === impl TextReader ===
 
-impl Builder<'_, '_, '_> {
-    fn build(&mut self, mut table: BackendTable, router: &RouterConfig) -> Option<BackendConfig> {
+impl TextReader<'_, '_, '_> {
+    /// Converts the table of one backend to a [`BackendConfig`], and reports errors in the table.
+    fn backend(&mut self, mut table: BackendTable, router: &RouterConfig) -> Option<BackendConfig> {
         let name = self.name(table.name.as_deref());
         let prefix = self.prefix(table.prefix.as_deref(), name.as_deref(), router);
-        for (key, duration) in
-            [("timeout", table.timeout), ("connect_timeout", table.connect_timeout)]
-        {
-            if duration.is_some_and(|Duration(duration)| duration.is_zero()) {
-                self.report([key], format!("`{key}` is zero: expected more, or leave the key out"));
-            }
-        }
-        let (timeout, connect_timeout) = (table.timeout, table.connect_timeout);
+        let timeout = self.reader.not_zero(&self.path, "timeout", table.timeout);
+        let connect_timeout =
+            self.reader.not_zero(&self.path, "connect_timeout", table.connect_timeout);
         let elicitation = table.elicitation.unwrap_or(true);
         let layer = self.layer(&mut table, name.as_deref(), router);
         let transport = self.transport(table);
@@ -197,7 +181,6 @@ impl Builder<'_, '_, '_> {
         router: &RouterConfig,
     ) -> BackendLayer {
         let owner = format!("backend `{}`", name.unwrap_or_default());
-        let path = self.at::<Segment>([]);
         let filter = FilterTable {
             expose_tools: table.expose_tools.take(),
             hide_tools: table.hide_tools.take(),
@@ -210,11 +193,11 @@ impl Builder<'_, '_, '_> {
             read_only_only: table.read_only_only,
             hide_destructive: table.hide_destructive,
         };
-        let filter = filter::build(filter, &path, self.reader).of(owner.clone());
-        let aliases = self.at([aliases::SECTION]);
+        let filter = filter::build(filter, &self.path, self.reader).of(owner.clone());
+        let aliases = self.at(&[aliases::SECTION]);
         let tables = mem::take(&mut table.aliases);
         let alias = aliases::build(tables, router.separator(), &aliases, self.reader).of(owner);
-        let (path, limit) = (self.at(["validate"]), LimitLayer::new());
+        let (path, limit) = (self.at(&["validate"]), LimitLayer::new());
         let (_, validate) = validate::build(&table.validate, limit, &path, self.reader);
         BackendLayer::new().alias(alias).filter(filter).validate(validate)
     }
@@ -227,9 +210,9 @@ impl Builder<'_, '_, '_> {
                     "illegal backend name {:?}: expected 1 to {MAX_PREFIX} of `A-Z`, `a-z`, `0-9`, `_` and `-`",
                     sanitized(name)
                 );
-                self.report(["name"], message);
+                self.report(&["name"], message);
             }
-            None => self.report(["name"], "missing key `name`"),
+            None => self.report(&["name"], "missing key `name`"),
         }
         None
     }
@@ -243,7 +226,7 @@ impl Builder<'_, '_, '_> {
             if own.is_some() {
                 let conflicts = router.conflicts().as_str();
                 let message = format!("`prefix` cannot be used with `conflicts = \"{conflicts}\"`");
-                self.report(["prefix"], message);
+                self.report(&["prefix"], message);
             }
             return String::new();
         }
@@ -255,7 +238,7 @@ impl Builder<'_, '_, '_> {
                     "illegal prefix {:?}: expected at most {MAX_PREFIX} of `A-Z`, `a-z`, `0-9`, `_`, `-`, `.` and the separator `{separator}`",
                     sanitized(prefix)
                 );
-                self.report(["prefix"], message);
+                self.report(&["prefix"], message);
                 String::new()
             }
             None => format!("{}{separator}", name.unwrap_or_default()),
@@ -269,15 +252,15 @@ impl Builder<'_, '_, '_> {
             (None, None, Some(_)) => TransportName::Http,
             (None, Some(_), Some(_)) => {
                 let message = "`command` and `url` exclude each other: expected one of them";
-                self.report(["url"], message);
+                self.report(&["url"], message);
                 return None;
             }
             (None, None, None) => {
                 let mistaken = ["transport", "command", "url"]
                     .into_iter()
-                    .any(|key| self.reader.has_fault_in(&self.at([key])));
+                    .any(|key| self.reader.has_fault_in(&self.at(&[key])));
                 if !mistaken {
-                    self.report(["command"], "missing key `command` or `url`");
+                    self.report(&["command"], "missing key `command` or `url`");
                 }
                 return None;
             }
@@ -311,7 +294,7 @@ impl Builder<'_, '_, '_> {
     fn refuse(&mut self, keys: &[(&str, bool)], transport: &str) {
         for (key, given) in keys {
             if *given {
-                self.report([*key], format!("`{key}` belongs to transport `{transport}`"));
+                self.report(&[*key], format!("`{key}` belongs to transport `{transport}`"));
             }
         }
     }
@@ -319,18 +302,18 @@ impl Builder<'_, '_, '_> {
     fn stdio(&mut self, table: BackendTable) -> Option<StdioConfig> {
         let command = match table.command {
             Some(command) if is_command_line(&command) => {
-                self.report(["command"], hints::command_line(&command));
+                self.report(&["command"], hints::command_line(&command));
                 None
             }
             Some(command) => self.filled("command", command),
             None => {
-                self.report(["command"], "missing key `command`");
+                self.report(&["command"], "missing key `command`");
                 None
             }
         };
         let args = table.args.unwrap_or_default().into_exposed().into_iter().enumerate();
         let args = args
-            .filter_map(|(place, arg)| self.plain(&["args".into(), place.into()], arg))
+            .filter_map(|(place, arg)| self.plain(&[Segment::from("args"), place.into()], arg))
             .map(|arg| arg.value)
             .collect::<Vec<_>>();
         let env = self.env(table.env.unwrap_or_default().into_exposed());
@@ -342,7 +325,7 @@ impl Builder<'_, '_, '_> {
         let url = match table.url {
             Some(url) => self.url(url.into_exposed()),
             None => {
-                self.report(["url"], "missing key `url`");
+                self.report(&["url"], "missing key `url`");
                 None
             }
         };
@@ -365,12 +348,12 @@ impl Builder<'_, '_, '_> {
         let other = if has_user { Some("the user in `url`") } else { None };
         if let Some(other) = other.or(has_header.then_some("the header `Authorization`")) {
             let message = format!("`auth` and {other} say the same: expected one of them");
-            self.report([backend_auth::KEY], message);
+            self.report(&[backend_auth::KEY], message);
         }
-        let path = self.at([backend_auth::KEY]);
-        let Self { environment, has_callers, secrets, reader, .. } = self;
-        backend_auth::Build { path, environment, has_callers: *has_callers, secrets, reader }
-            .build(table)
+        self.path.push(backend_auth::KEY.into());
+        let auth = self.backend_auth(table);
+        self.path.pop();
+        auth
     }
 
     fn url(&mut self, url: String) -> Option<Text> {
@@ -378,14 +361,14 @@ impl Builder<'_, '_, '_> {
         if let Some(parts) = Url::parse(&url.value) {
             self.secrets.extend(parts.secrets());
             if let Some(message) = parts.metadata_address() {
-                self.report(["url"], message);
+                self.report(&["url"], message);
                 return None;
             }
             Some(url)
         } else {
             let hint =
                 hints::of_url(&url.value).unwrap_or("expected `http://` or `https://` and a host");
-            self.report(["url"], format!("not the URL of a server: {hint}"));
+            self.report(&["url"], format!("not the URL of a server: {hint}"));
             None
         }
     }
@@ -396,9 +379,7 @@ impl Builder<'_, '_, '_> {
         for (name, value) in entries {
             if name.is_empty() || name.contains(['=', '\0']) {
                 illegal = true;
-            } else if let Some(Text { value, .. }) =
-                self.plain(&["env".into(), name.as_str().into()], value)
-            {
+            } else if let Some(Text { value, .. }) = self.plain(&["env", &name], value) {
                 self.secrets.push(value.clone());
                 env.insert(name, value);
             }
@@ -409,7 +390,7 @@ impl Builder<'_, '_, '_> {
         if illegal {
             let message =
                 "illegal name of a variable: expected one without `=`, as in `NAME = \"value\"`";
-            self.report(["env"], message);
+            self.report(&["env"], message);
         }
         env
     }
@@ -439,16 +420,14 @@ impl Builder<'_, '_, '_> {
                 None
             };
             if let Some(message) = refused {
-                self.report(["headers", &name], message);
+                self.report(&["headers", &name], message);
                 continue;
             }
-            let Some(text) = self.expand(&["headers".into(), name.as_str().into()], value) else {
-                continue;
-            };
+            let Some(text) = self.expand(&["headers", &name], value) else { continue };
             if !header::is_value(&text.value) {
                 let named = named(&name);
                 let message = format!("illegal value of header{named}: expected one line of text");
-                self.report(["headers", &name], message);
+                self.report(&["headers", &name], message);
             }
             self.secrets.extend(credentials(&text.value).map(str::to_owned));
             self.secrets.push(text.value.clone());
@@ -458,7 +437,7 @@ impl Builder<'_, '_, '_> {
         // variable names.
         if illegal {
             let message = "illegal name of a header: expected letters, digits and `-`, as in `Name = \"value\"`";
-            self.report(["headers"], message);
+            self.report(&["headers"], message);
         }
         headers
     }
@@ -466,54 +445,24 @@ impl Builder<'_, '_, '_> {
     /// Replaces each `${VAR}` in `written`, the value of `key`. If the result is blank or contains
     /// a NUL character, or if a variable cannot be replaced, reports an error and returns `None`.
     fn filled(&mut self, key: &'static str, written: String) -> Option<Text> {
-        let text = self.plain(&[key.into()], written)?;
+        let text = self.plain(&[key], written)?;
         if text.value.trim().is_empty() {
-            self.report([key], format!("`{key}` is blank"));
+            self.report(&[key], format!("`{key}` is blank"));
             return None;
         }
         Some(text)
     }
 
-    /// Replaces each `${VAR}` in `written`, the string at `path` in the backend's table. If the
+    /// Replaces each `${VAR}` in `written`, the string at `keys` in the backend's table. If the
     /// result contains a NUL character, or if a variable cannot be replaced, reports an error and
     /// returns `None`.
-    fn plain(&mut self, path: &[Segment], written: String) -> Option<Text> {
-        let text = self.expand(path, written)?;
+    fn plain<K: Clone + Into<Segment>>(&mut self, keys: &[K], written: String) -> Option<Text> {
+        let text = self.expand(keys, written)?;
         if text.value.contains('\0') {
-            let path = self.at(path.iter().cloned());
-            self.reader.report(&path, "expected no NUL character".to_owned());
+            self.report(keys, "expected no NUL character");
             return None;
         }
         Some(text)
-    }
-
-    /// Replaces each `${VAR}` in `written`, the string at `path` in the backend's table, and
-    /// records the values of the variables as secrets. If a variable has an invalid name or is not
-    /// set, reports an error and returns `None`.
-    fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
-        match Text::expand(written, self.environment) {
-            Ok(text) => {
-                self.secrets.extend(text.replaced.iter().cloned());
-                Some(text)
-            }
-            Err(message) => {
-                let path = self.at(path.iter().cloned());
-                self.reader.report(&path, message);
-                None
-            }
-        }
-    }
-
-    fn report<const N: usize>(&mut self, path: [&str; N], message: impl Into<String>) {
-        let path = self.at(path);
-        self.reader.report(&path, message.into());
-    }
-
-    /// Returns the path in the configuration file of a value in this backend's table. `path` is the
-    /// path of the value in the table.
-    fn at<P: Into<Segment>>(&self, path: impl IntoIterator<Item = P>) -> Vec<Segment> {
-        let backend = [SECTION.into(), self.index.into()];
-        backend.into_iter().chain(path.into_iter().map(Into::into)).collect()
     }
 }
 

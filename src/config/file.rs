@@ -221,14 +221,14 @@ impl Config {
     ) -> Result<Self, Box<Rejected>> {
         let Parsed { root, errors, masks, faults, before } = texts.parse();
         let source = Source::of_files(&texts.text, texts.files.clone()).masked(masks);
-        let mut reader = Reader::new(&source, &root);
+        let mut reader = Reader::new(&source, &root, environment);
         let mut readable = true;
         for (start, errors) in &errors {
             readable &= reader.parsed(errors, *start);
         }
         let config = if readable {
             reader.found(faults);
-            Self::read(&mut reader, texts, environment)
+            Self::read(&mut reader, texts)
         } else {
             None
         };
@@ -246,24 +246,20 @@ impl Config {
         }
     }
 
-    fn read(
-        reader: &mut Reader<'_, '_>,
-        texts: &Texts,
-        environment: Environment<'_>,
-    ) -> Option<Self> {
+    fn read(reader: &mut Reader<'_, '_>, texts: &Texts) -> Option<Self> {
         let file: FileTable = reader.read();
         for (place, message) in &texts.mistakes {
             reader.report(&[include::KEY.into(), (*place).into()], message.clone());
         }
         let router = router::build(file.router, reader);
         let has_auth = file.auth.is_some();
-        let backends = backends::build(file.backends, &router, environment, has_auth, reader);
-        let redis = redis::build(file.redis, environment, reader);
+        let backends = backends::build(file.backends, &router, reader);
+        let redis = redis::build(file.redis, reader);
         let exchanges = backends.iter().any(BackendConfig::exchanges_tokens);
-        let auth = auth::build(file.auth, environment, exchanges, reader);
+        let auth = auth::build(file.auth, exchanges, reader);
         let caller = caller::build(file.caller, has_auth, reader);
-        let state = state::build(file.state, &redis, &caller, environment, reader);
-        let vars = vars::build(file.vars.into_exposed(), environment, reader);
+        let state = state::build(file.state, &redis, &caller, reader);
+        let vars = vars::build(file.vars.into_exposed(), reader);
         let variables = vars.variables.clone();
         let flow = flow::build(file.flow, &backends, reader);
         let flow_session = flow_session::build(file.flow_session, &flow, reader);

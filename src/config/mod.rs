@@ -797,6 +797,7 @@ mod store_limits;
 mod stores;
 mod table;
 mod targets;
+mod text_reader;
 mod tool_patterns;
 #[cfg(feature = "toolhive")]
 mod toolhive;

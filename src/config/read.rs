@@ -22,6 +22,7 @@ use super::{
     node::{Node, address},
     secret_spans::{is_masked, masked_path, values},
     source::{Source, is_unprintable, sanitized},
+    variables::{Environment, Text},
     word::is_word,
 };
 use crate::{
@@ -45,6 +46,7 @@ pub(super) const VIEWS: &str = "views";
 pub(super) struct Reader<'a, 't> {
     pub(super) source: &'a Source<'t>,
     root: &'a Node<'t>,
+    environment: Environment<'a>,
     /// The addresses of TOML values that were found to be invalid. When the file is read again,
     /// these values are treated as missing.
     hidden: HashSet<usize>,
@@ -81,10 +83,15 @@ struct CurrentView<'a, 't> {
 // === impl Reader ===
 
 impl<'a, 't> Reader<'a, 't> {
-    pub(super) fn new(source: &'a Source<'t>, root: &'a Node<'t>) -> Self {
+    pub(super) fn new(
+        source: &'a Source<'t>,
+        root: &'a Node<'t>,
+        environment: Environment<'a>,
+    ) -> Self {
         Self {
             source,
             root,
+            environment,
             hidden: HashSet::new(),
             hidden_elements: HashMap::new(),
             path: Vec::new(),
@@ -284,6 +291,19 @@ impl<'a, 't> Reader<'a, 't> {
             self.report(&[path, &[key.into()]].concat(), format!("missing key `{key}`"));
             placeholder(key, path)
         })
+    }
+
+    /// Replaces each `${VAR}` in `written`, the string at `path`, with the value of an environment
+    /// variable. If a variable has an invalid name or is not set, reports an error and returns
+    /// `None`.
+    pub(super) fn expand(&mut self, path: &[Segment], written: String) -> Option<Text> {
+        Text::expand(written, self.environment).map_err(|message| self.report(path, message)).ok()
+    }
+
+    /// Returns `true` if the file contains the section `key`, and its value has a valid type.
+    pub(super) fn has_section(&self, key: &str) -> bool {
+        let node = self.root.get_ref().as_table().and_then(|table| table.get(key));
+        node.is_some_and(|node| !self.hides(node))
     }
 
     /// Suppresses all further error messages about the value at `path`.

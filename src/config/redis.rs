@@ -11,7 +11,6 @@ use super::{
     read::Reader,
     secret::Secret,
     store_limits::{StoreLimits, StoreOf},
-    variables::{Environment, Text},
 };
 #[cfg(feature = "cache")]
 use crate::cache::CacheStore;
@@ -61,30 +60,18 @@ pub(super) struct RedisSettings {
 
 /// Converts the `[redis]` section to a [`RedisConfig`], and reports errors in the section to
 /// `reader`.
-pub(super) fn build(
-    table: Option<RedisTable>,
-    environment: Environment<'_>,
-    reader: &mut Reader<'_, '_>,
-) -> RedisConfig {
+pub(super) fn build(table: Option<RedisTable>, reader: &mut Reader<'_, '_>) -> RedisConfig {
     let Some(table) = table else { return RedisConfig::default() };
     let at = |key: &str| [SECTION.into(), Segment::from(key)];
     if cfg!(not(feature = "redis")) {
         let message = "`[redis]` needs a build with the feature `redis`";
         reader.report(&[SECTION.into()], message.to_owned());
     }
-    let url = match table.url {
-        None => {
-            reader.report(&at("url"), "missing key `url`".to_owned());
-            String::new()
-        }
-        Some(url) => match Text::expand(url.into_exposed(), environment) {
-            Ok(Text { value, .. }) => value,
-            Err(message) => {
-                reader.report(&at("url"), message);
-                String::new()
-            }
-        },
-    };
+    if table.url.is_none() {
+        reader.report(&at("url"), "missing key `url`".to_owned());
+    }
+    let url = table.url.and_then(|url| reader.expand(&at("url"), url.into_exposed()));
+    let url = url.map(|url| url.value).unwrap_or_default();
     if table.prefix.as_ref().is_some_and(|prefix| prefix.is_empty() || prefix.contains(['{', '}']))
     {
         let message = "illegal prefix: expected at least one character, and no `{` or `}`";

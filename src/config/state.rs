@@ -13,7 +13,6 @@ use super::{
     set_some::SetSome,
     source::sanitized,
     store_limits::{StoreLimits, StoreOf},
-    variables::{Environment, Text},
 };
 use crate::{
     composite::Segment,
@@ -105,7 +104,6 @@ pub(super) fn build(
     table: StateTable,
     redis: &RedisConfig,
     caller: &CallerConfig,
-    environment: Environment<'_>,
     reader: &mut Reader<'_, '_>,
 ) -> StateConfig {
     let at = |key: &str| vec![SECTION.into(), Segment::from(key)];
@@ -134,7 +132,7 @@ pub(super) fn build(
     let settings = Settings {
         store,
         redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
-        keys: keys(table.keys.map(Secret::into_exposed), environment, reader),
+        keys: keys(table.keys.map(Secret::into_exposed), reader),
         limits: StoreLimits::build(StoreOf::Runs, table.ttl, sizes, caller, reader),
     };
     StateConfig { store: settings.build(redis), settings }
@@ -142,7 +140,6 @@ pub(super) fn build(
 
 fn keys(
     tables: Option<Vec<KeyTable>>,
-    environment: Environment<'_>,
     reader: &mut Reader<'_, '_>,
 ) -> Vec<(String, Secret<String>)> {
     let array = [SECTION.into(), Segment::from("keys")];
@@ -153,9 +150,8 @@ fn keys(
     let mut ids = HashMap::new();
     let mut keys = Vec::new();
     for (place, KeyTable { id, key }) in tables.into_iter().flatten().enumerate() {
-        let mut report = |key: &str, message: String| {
-            reader.report(&[&array[..], &[place.into(), key.into()]].concat(), message);
-        };
+        let at = |key: &str| [&array[..], &[place.into(), key.into()]].concat();
+        let mut report = |key: &str, message: String| reader.report(&at(key), message);
         match &id {
             None => report("id", "missing key `id`".to_owned()),
             Some(id) if id.trim().is_empty() || id.len() > MAX_KEY_ID => {
@@ -166,18 +162,20 @@ fn keys(
             }
             Some(_) => (),
         }
-        let key = match key.map(|key| Text::expand(key.into_exposed(), environment)) {
-            None => Err("missing key `key`".to_owned()),
-            Some(Ok(Text { value, .. })) if value.len() < MIN_KEY => Err(format!(
-                "the key has {} bytes: expected at least {MIN_KEY}, as `openssl rand -base64 32` makes them",
-                value.len()
-            )),
-            Some(text) => text.map(|text| text.value),
-        };
-        match (id, key) {
-            (Some(id), Ok(key)) => keys.push((id, Secret::new(key))),
-            (_, Ok(_)) => (),
-            (_, Err(message)) => report("key", message),
+        if key.is_none() {
+            report("key", "missing key `key`".to_owned());
+        }
+        let key = key.and_then(|key| reader.expand(&at("key"), key.into_exposed()));
+        match (id, key.map(|key| key.value)) {
+            (_, Some(key)) if key.len() < MIN_KEY => {
+                let message = format!(
+                    "the key has {} bytes: expected at least {MIN_KEY}, as `openssl rand -base64 32` makes them",
+                    key.len()
+                );
+                reader.report(&at("key"), message);
+            }
+            (Some(id), Some(key)) => keys.push((id, Secret::new(key))),
+            _ => (),
         }
     }
     keys

@@ -1,14 +1,10 @@
 //! The `[vars]` section, which defines variables for expressions.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem};
 
 use serde_json::{Map, Value};
 
-use super::{
-    literal::Literal,
-    read::Reader,
-    variables::{Environment, Text},
-};
+use super::{literal::Literal, read::Reader};
 use crate::{adapter::Secrets, composite::Segment, expr::Variables};
 
 pub(super) const SECTION: &str = "vars";
@@ -31,11 +27,7 @@ pub(super) struct Vars {
 
 /// Converts the section `[vars]` to variables. Reports invalid variables to `reader`, and omits
 /// them.
-pub(super) fn build(
-    table: BTreeMap<String, Literal<Value>>,
-    environment: Environment<'_>,
-    reader: &mut Reader<'_, '_>,
-) -> Vars {
+pub(super) fn build(table: BTreeMap<String, Literal<Value>>, reader: &mut Reader<'_, '_>) -> Vars {
     let mut variables = Variables::new();
     let mut secrets = Vec::new();
     for (name, value) in table {
@@ -48,9 +40,10 @@ pub(super) fn build(
             }
             value => (value, false),
         };
-        if let Err(message) = expand(&mut value, environment) {
-            reader.report(&at, message);
-        } else if !is_secret {
+        if expand(&mut value, &at, reader).is_none() {
+            continue;
+        }
+        if !is_secret {
             variables = variables.with(name, value);
         } else if let Value::String(text) = value
             && text.chars().count() >= MIN_SECRET
@@ -95,17 +88,18 @@ fn parts(
 }
 
 /// Replaces each `${VAR}` in the strings of a JSON value with the value of the environment variable
-/// `VAR`. Also replaces the variables in the strings of nested arrays and objects.
-fn expand(value: &mut Value, environment: Environment<'_>) -> Result<(), String> {
+/// `VAR`. Also replaces the variables in the strings of nested arrays and objects. `at` is the path
+/// of the variable. Reports the first error, and returns `None` for it.
+fn expand(value: &mut Value, at: &[Segment], reader: &mut Reader<'_, '_>) -> Option<()> {
     match value {
-        Value::String(text) => *text = Text::expand(std::mem::take(text), environment)?.value,
+        Value::String(text) => *text = reader.expand(at, mem::take(text))?.value,
         Value::Array(elements) => {
-            elements.iter_mut().try_for_each(|element| expand(element, environment))?;
+            elements.iter_mut().try_for_each(|element| expand(element, at, reader))?;
         }
         Value::Object(members) => {
-            members.values_mut().try_for_each(|member| expand(member, environment))?;
+            members.values_mut().try_for_each(|member| expand(member, at, reader))?;
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => (),
     }
-    Ok(())
+    Some(())
 }

@@ -33,7 +33,7 @@ fn read(text: &str) -> (Outer, Vec<String>) {
     let source = Source::new(text);
     let table = DeTable::parse(text).unwrap();
     let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-    let mut reader = Reader::new(&source, &root);
+    let mut reader = Reader::new(&source, &root, &|_| None);
     let outer = reader.read();
     let Faults { all: faults, is_complete: complete, .. } = reader.finish();
     assert!(complete);
@@ -78,7 +78,7 @@ fn error_locations_refer_to_the_file() {
     let source = Source::new(text);
     let table = DeTable::parse(text).unwrap();
     let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-    let mut reader = Reader::new(&source, &root);
+    let mut reader = Reader::new(&source, &root, &|_| None);
     assert_eq!(reader.read::<Outer>().list.len(), 2);
 
     let (path, span) = reader.locate(&["list".into(), 1.into(), "text".into()]);
