@@ -24,10 +24,18 @@ const BACKEND: &[&str] = &["backends"];
 const STEP: &[&str] = &["composite_tools", "steps"];
 const ON_ERROR: &[&str] = &["composite_tools", "steps", "on_error"];
 
+const fn hint(
+    table: &'static [&'static str],
+    spellings: &'static [&'static str],
+    text: &'static str,
+) -> Hint {
+    Hint { table, spellings, text, keys: &[] }
+}
+
 const HINTS: [Hint; 24] = [
-    Hint {
-        table: VIEW,
-        spellings: &[
+    hint(
+        VIEW,
+        &[
             "auth",
             "backends",
             "caller",
@@ -40,152 +48,91 @@ const HINTS: [Hint; 24] = [
             "vars",
             "views",
         ],
-        text: "all views share it: write it outside of `[[views]]`",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["mcpservers", "servers", "mcp"],
-        text: "write each server as `[[backends]]`, with `name`, and `command` and `args`, or `url`",
-        keys: &["backends"],
-    },
-    Hint {
-        table: &[],
-        spellings: &["proxy"],
-        text: "write `separator` in `[router]` and `tool_exposure` as `mode` in `[advertise]`; \
-               name, version and address are given to the program",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["security"],
-        text: "write `max_argument_size` as `max_argument_bytes` in `[validate]`",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["incomingauth", "outgoingauth"],
-        text: "`[auth]` authenticates callers over HTTP; backends get `headers`",
-        keys: &[],
-    },
-    Hint {
-        table: &["auth"],
-        spellings: &["type"],
-        text: "write `[auth.jwt]` for access tokens, or `[[auth.tokens]]` with `caller` and \
-               `token` for each static token",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["performance", "cache"],
-        text: "results are neither cached nor shared between calls",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["observability", "telemetry", "logging"],
-        text: "logs, spans and metrics are set up in code",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["aggregation"],
-        text: "write `conflictResolution` as `conflicts` in `[router]`, `filter` as `allow` in \
-               `[advertise]`, and `overrides` as `[[backends.aliases]]`",
-        keys: &[],
-    },
-    Hint {
-        table: &[],
-        spellings: &["compositetoolrefs"],
-        text: "write `include = [\"workflows/*.toml\"]`",
-        keys: &["include"],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["type"],
-        text: "write `transport`, or leave it out",
-        keys: &["transport"],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["bearertoken", "token"],
-        text: "write `headers = { Authorization = \"Bearer …\" }`",
-        keys: &["headers"],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["paramoverrides", "defaultargs", "injectargs", "overrides"],
-        text: "write `[[backends.aliases]]`, with `arguments`",
-        keys: &["aliases"],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["filter"],
-        text: "write `hide_tools`, or `allow` in `[advertise]` if composites call tools that \
-               clients cannot",
-        keys: &[],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["retry"],
-        text: "write `on_error = \"retry\"` at the step of a composite: not every call may be \
-               repeated",
-        keys: &[],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["failoverfor", "priority"],
-        text: "write a composite with `strategy = \"fallback\"`",
-        keys: &[],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["concurrency", "ratelimit"],
-        text: "write `[[budget.limits]]`, or put a Tower layer around the backend",
-        keys: &[],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["circuitbreaker", "outlierdetection", "hedging"],
-        text: "put a Tower layer around the backend",
-        keys: &[],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["cache", "mirrorof", "mirrorpercent", "canaryof", "weight"],
-        text: "results are not cached, and calls are neither mirrored nor divided",
-        keys: &[],
-    },
-    Hint {
-        table: BACKEND,
-        spellings: &["disabled", "enabled"],
-        text: "leave out a backend that is not used",
-        keys: &[],
-    },
-    Hint {
-        table: STEP,
-        spellings: &["step"],
-        text: "write `tool` and `arguments` of the loop at the step itself",
-        keys: &["tool", "arguments"],
-    },
-    Hint {
-        table: STEP,
-        spellings: &["items", "foreach", "over"],
-        text: "write `collection`, with `type = \"for_each\"`",
-        keys: &["collection"],
-    },
-    Hint {
-        table: ON_ERROR,
-        spellings: &["retrydelay", "backoff"],
-        text: "write `delay`",
-        keys: &["delay"],
-    },
-    Hint {
-        table: ON_ERROR,
-        spellings: &["retries", "maxretries", "count", "attempts"],
-        text: "write `retry_count`",
-        keys: &["retry_count"],
-    },
+        "all views share it: write it outside of `[[views]]`",
+    ),
+    hint(
+        &[],
+        &["mcpservers", "servers", "mcp"],
+        "write each server as `[[backends]]`, with `name`, and `command` and `args`, or `url`",
+    )
+    .instead(&["backends"]),
+    hint(
+        &[],
+        &["proxy"],
+        "write `separator` in `[router]` and `tool_exposure` as `mode` in `[advertise]`; \
+         name, version and address are given to the program",
+    ),
+    hint(&[], &["security"], "write `max_argument_size` as `max_argument_bytes` in `[validate]`"),
+    hint(
+        &[],
+        &["incomingauth", "outgoingauth"],
+        "`[auth]` authenticates callers over HTTP; backends get `headers`",
+    ),
+    hint(
+        &["auth"],
+        &["type"],
+        "write `[auth.jwt]` for access tokens, or `[[auth.tokens]]` with `caller` and \
+         `token` for each static token",
+    ),
+    hint(&[], &["performance", "cache"], "results are neither cached nor shared between calls"),
+    hint(
+        &[],
+        &["observability", "telemetry", "logging"],
+        "logs, spans and metrics are set up in code",
+    ),
+    hint(
+        &[],
+        &["aggregation"],
+        "write `conflictResolution` as `conflicts` in `[router]`, `filter` as `allow` in \
+         `[advertise]`, and `overrides` as `[[backends.aliases]]`",
+    ),
+    hint(&[], &["compositetoolrefs"], "write `include = [\"workflows/*.toml\"]`")
+        .instead(&["include"]),
+    hint(BACKEND, &["type"], "write `transport`, or leave it out").instead(&["transport"]),
+    hint(BACKEND, &["bearertoken", "token"], "write `headers = { Authorization = \"Bearer …\" }`")
+        .instead(&["headers"]),
+    hint(
+        BACKEND,
+        &["paramoverrides", "defaultargs", "injectargs", "overrides"],
+        "write `[[backends.aliases]]`, with `arguments`",
+    )
+    .instead(&["aliases"]),
+    hint(
+        BACKEND,
+        &["filter"],
+        "write `hide_tools`, or `allow` in `[advertise]` if composites call tools that \
+         clients cannot",
+    ),
+    hint(
+        BACKEND,
+        &["retry"],
+        "write `on_error = \"retry\"` at the step of a composite: not every call may be \
+         repeated",
+    ),
+    hint(BACKEND, &["failoverfor", "priority"], "write a composite with `strategy = \"fallback\"`"),
+    hint(
+        BACKEND,
+        &["concurrency", "ratelimit"],
+        "write `[[budget.limits]]`, or put a Tower layer around the backend",
+    ),
+    hint(
+        BACKEND,
+        &["circuitbreaker", "outlierdetection", "hedging"],
+        "put a Tower layer around the backend",
+    ),
+    hint(
+        BACKEND,
+        &["cache", "mirrorof", "mirrorpercent", "canaryof", "weight"],
+        "results are not cached, and calls are neither mirrored nor divided",
+    ),
+    hint(BACKEND, &["disabled", "enabled"], "leave out a backend that is not used"),
+    hint(STEP, &["step"], "write `tool` and `arguments` of the loop at the step itself")
+        .instead(&["tool", "arguments"]),
+    hint(STEP, &["items", "foreach", "over"], "write `collection`, with `type = \"for_each\"`")
+        .instead(&["collection"]),
+    hint(ON_ERROR, &["retrydelay", "backoff"], "write `delay`").instead(&["delay"]),
+    hint(ON_ERROR, &["retries", "maxretries", "count", "attempts"], "write `retry_count`")
+        .instead(&["retry_count"]),
 ];
 
 /// Maps valid values to their synonyms: words that users often write by mistake instead of the
@@ -203,7 +150,16 @@ const SYNONYMS: [(&str, &[&str]); 7] = [
 /// The error hint for a server that is configured with a WebSocket URL or transport, which MCP does
 /// not support.
 const WEB_SOCKET: &str = "MCP has no transport over WebSockets: write the `http://` or `https://` \
-                          URL of the server, or connect it in code with `RemoteService`";
+                    URL of the server, or connect it in code with `RemoteService`";
+
+// === impl Hint ===
+
+impl Hint {
+    /// Sets the keys that the hint suggests.
+    const fn instead(self, keys: &'static [&'static str]) -> Self {
+        Self { keys, ..self }
+    }
+}
 
 /// Returns the hint for the unknown key `key` in the table at `table`. Returns `None` if no hint
 /// applies.
