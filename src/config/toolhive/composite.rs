@@ -5,7 +5,7 @@ use std::{cell::Cell, collections::HashSet, ops::Range};
 use serde_json::{Map, Value, json};
 
 use super::{
-    go_template::TemplateError,
+    go_template::Result,
     import::{Fields, Import},
     translate::{self, Scope},
     write::Table,
@@ -34,7 +34,7 @@ pub(super) struct Call {
 }
 
 /// A function that translates a Go template to a template or expression of this crate.
-type Translate = fn(&str, Scope<'_>) -> Result<String, TemplateError>;
+type Translate = fn(&str, Scope<'_>) -> Result<String>;
 
 /// Converts one composite tool, and reports mistakes to `import`.
 pub(super) fn composite(import: &mut Import<'_>, node: &Node) -> Composite {

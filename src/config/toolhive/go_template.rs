@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use serde_json::{Number, Value};
 
+use crate::config::fault::Fault;
+
 /// Maximum nesting depth of parentheses and blocks in a Go template.
 const MAX_GO_DEPTH: usize = 32;
 
@@ -59,16 +61,8 @@ pub(super) enum Base {
     Value(Box<Expr>),
 }
 
-/// The error returned if a Go template is invalid, or contains a construct that cannot be
-/// translated.
-#[derive(Debug, PartialEq)]
-pub(super) struct TemplateError {
-    pub(super) message: String,
-    /// The byte range of the invalid construct in the template.
-    pub(super) span: Range<usize>,
-}
-
-type Result<T> = std::result::Result<T, TemplateError>;
+/// The span of an error is the byte range of the invalid construct in the template.
+pub(super) type Result<T> = std::result::Result<T, Fault>;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
@@ -122,13 +116,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>> {
     let Body { parts, end, span } = body(&mut pieces, 0)?;
     match end {
         End::Template => Ok(parts),
-        End::Block => Err(error("`end` without an `if`", span)),
-        End::Else(_) => Err(error("`else` without an `if`", span)),
+        End::Block => Err(Fault::new("`end` without an `if`", span)),
+        End::Else(_) => Err(Fault::new("`else` without an `if`", span)),
     }
-}
-
-fn error(message: impl Into<String>, span: Range<usize>) -> TemplateError {
-    TemplateError { message: message.into(), span }
 }
 
 // === Pieces and tokens ===
@@ -179,13 +169,13 @@ fn push_text(pieces: &mut Vec<Piece>, mut text: &str, trims_start: bool, trims_e
 /// that of the braces before it.
 fn comment(text: &str, start: usize, open: usize) -> Result<usize> {
     let end = text[start..].find("*/").map(|end| start + end + 2);
-    let end = end.ok_or_else(|| error("the comment is not closed", open..open + 2))?;
+    let end = end.ok_or_else(|| Fault::new("the comment is not closed", open..open + 2))?;
     let rest = text[end..].trim_start().trim_start_matches("- ").trim_start_matches('-');
     let close = text.len() - rest.len();
     if rest.starts_with("}}") {
         Ok(close)
     } else {
-        Err(error("`}}` must follow a comment", open..end))
+        Err(Fault::new("`}}` must follow a comment", open..end))
     }
 }
 
@@ -196,7 +186,7 @@ fn tokens(text: &str, start: usize, open: usize) -> Result<(Vec<Spanned>, usize)
     loop {
         let rest = &text[at..];
         let Some(first) = rest.chars().next() else {
-            return Err(error("the braces are not closed", open..open + 2));
+            return Err(Fault::new("the braces are not closed", open..open + 2));
         };
         if rest.starts_with("}}") {
             return Ok((tokens, at));
@@ -209,7 +199,7 @@ fn tokens(text: &str, start: usize, open: usize) -> Result<(Vec<Spanned>, usize)
             continue;
         }
         let (token, length) =
-            token(rest).map_err(|message| error(message, at..at + first.len_utf8()))?;
+            token(rest).map_err(|message| Fault::new(message, at..at + first.len_utf8()))?;
         tokens.push(Spanned { token, span: at..at + length, spaced });
         (at, spaced) = (at + length, false);
     }
@@ -315,12 +305,12 @@ fn body(pieces: &mut std::vec::IntoIter<Piece>, depth: usize) -> Result<Body> {
             Piece::Action { tokens, span } => (tokens, span),
         };
         if depth > MAX_GO_DEPTH {
-            return Err(error(format!("more than {MAX_GO_DEPTH} nested blocks"), span));
+            return Err(Fault::new(format!("more than {MAX_GO_DEPTH} nested blocks"), span));
         }
         let word = match tokens.first().map(|first| &first.token) {
             Some(Token::Word(word)) => word.as_str(),
             Some(_) => "",
-            None => return Err(error("the braces are empty", span)),
+            None => return Err(Fault::new("the braces are empty", span)),
         };
         match word {
             "if" => {
@@ -335,9 +325,9 @@ fn body(pieces: &mut std::vec::IntoIter<Piece>, depth: usize) -> Result<Body> {
             "end" => return Ok(Body { parts, end: End::Block, span }),
             "range" => parts.push(Part::Range(block(&tokens[1..], pieces, depth, span)?)),
             "with" => parts.push(Part::With(block(&tokens[1..], pieces, depth, span)?)),
-            "else" => return Err(error("expected `else` or `else if`", span)),
+            "else" => return Err(Fault::new("expected `else` or `else if`", span)),
             "define" | "template" | "block" | "break" | "continue" => {
-                return Err(error(format!("`{word}` has no equivalent"), span));
+                return Err(Fault::new(format!("`{word}` has no equivalent"), span));
             }
             _ => parts.push(Part::Print(pipeline(&tokens, &span)?)),
         }
@@ -359,7 +349,7 @@ fn branches(
         let Body { parts, end, span: end_span } = body(pieces, depth + 1)?;
         branches.push((next, parts));
         match end {
-            End::Template => return Err(error("the `if` has no `end`", span.clone())),
+            End::Template => return Err(Fault::new("the `if` has no `end`", span.clone())),
             End::Block => return Ok(Part::If { branches, otherwise: Vec::new() }),
             End::Else(Some(condition)) => next = condition,
             End::Else(None) => {
@@ -379,8 +369,8 @@ fn otherwise(
     let Body { parts, end, span: last } = body(pieces, depth + 1)?;
     match end {
         End::Block => Ok(parts),
-        End::Template => Err(error("the `else` has no `end`", span)),
-        End::Else(_) => Err(error("a second `else`", last)),
+        End::Template => Err(Fault::new("the `else` has no `end`", span)),
+        End::Else(_) => Err(Fault::new("a second `else`", last)),
     }
 }
 
@@ -396,8 +386,8 @@ fn block(
     let Body { parts, end, span: end_span } = body(pieces, depth + 1)?;
     let otherwise = match end {
         End::Block => Vec::new(),
-        End::Template => return Err(error("the block has no `end`", span)),
-        End::Else(Some(_)) => return Err(error("expected `else` without `if`", end_span)),
+        End::Template => return Err(Fault::new("the block has no `end`", span)),
+        End::Else(Some(_)) => return Err(Fault::new("expected `else` without `if`", end_span)),
         End::Else(None) => otherwise(pieces, depth, end_span)?,
     };
     Ok(Block { variables, value, body: parts, otherwise, span })
@@ -429,13 +419,16 @@ fn pipeline(tokens: &[Spanned], span: &Range<usize>) -> Result<Expr> {
     let expr = pipe(&mut rest, span, 0)?;
     match rest.first() {
         None => Ok(expr),
-        Some(extra) => Err(error("unexpected token", extra.span.clone())),
+        Some(extra) => Err(Fault::new("unexpected token", extra.span.clone())),
     }
 }
 
 fn pipe(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<Expr> {
     if depth > MAX_GO_DEPTH {
-        return Err(error(format!("more than {MAX_GO_DEPTH} nested parentheses"), span.clone()));
+        return Err(Fault::new(
+            format!("more than {MAX_GO_DEPTH} nested parentheses"),
+            span.clone(),
+        ));
     }
     let mut value = None;
     loop {
@@ -473,19 +466,22 @@ fn command(
     let first = operand(rest, span, depth)?;
     match (first, last) {
         (None | Some(Expr::Literal(Value::Null)), None) => {
-            Err(error("expected a value", span.clone()))
+            Err(Fault::new("expected a value", span.clone()))
         }
-        (None, Some(_)) => Err(error("expected a function after `|`", span.clone())),
+        (None, Some(_)) => Err(Fault::new("expected a function after `|`", span.clone())),
         (Some(_), None)
             if matches!(rest.first(), Some(Spanned { token: Token::Symbol(':' | '='), .. })) =>
         {
-            Err(error("variables have no equivalent, except in `range` and `with`", span.clone()))
+            Err(Fault::new(
+                "variables have no equivalent, except in `range` and `with`",
+                span.clone(),
+            ))
         }
         (Some(value), None) => match operand(rest, span, depth)? {
             None => Ok(value),
-            Some(_) => Err(error("a value cannot have arguments", span.clone())),
+            Some(_) => Err(Fault::new("a value cannot have arguments", span.clone())),
         },
-        (Some(_), Some(_)) => Err(error("expected a function after `|`", span.clone())),
+        (Some(_), Some(_)) => Err(Fault::new("expected a function after `|`", span.clone())),
     }
 }
 
@@ -499,7 +495,7 @@ fn operand(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<O
             *rest = &rest[1..];
             let inner = pipe(rest, span, depth + 1)?;
             if !matches!(rest.first(), Some(Spanned { token: Token::Symbol(')'), .. })) {
-                return Err(error("the parenthesis is not closed", first.span.clone()));
+                return Err(Fault::new("the parenthesis is not closed", first.span.clone()));
             }
             *rest = &rest[1..];
             Base::Value(Box::new(inner))
@@ -527,7 +523,7 @@ fn operand(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<O
         }
         Token::Field(_) => Base::Dot,
         Token::Symbol(other) => {
-            return Err(error(format!("unexpected `{other}`"), first.span.clone()));
+            return Err(Fault::new(format!("unexpected `{other}`"), first.span.clone()));
         }
     };
     let (mut fields, mut end) = (Vec::new(), first.span.end);

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use super::{
-    go_template::TemplateError,
-    yaml::{Content, Member, Node, YamlError},
-};
+use super::yaml::{Content, Member, Node};
 use crate::{
+    config::fault::Fault,
     suggest::{DidYouMean, nearest},
     text_position::{line_number, line_start},
 };
@@ -24,7 +22,7 @@ pub(super) struct Difference {
 #[derive(Debug, Default)]
 pub(super) struct Import<'t> {
     pub(super) text: &'t str,
-    pub(super) mistakes: Vec<YamlError>,
+    pub(super) mistakes: Vec<Fault>,
     pub(super) differences: Vec<Difference>,
     /// Byte ranges of the text that error messages mask, because they may contain secrets.
     pub(super) masks: Vec<Range<usize>>,
@@ -41,7 +39,7 @@ pub(super) struct Fields<'n> {
 
 impl Import<'_> {
     pub(super) fn mistake(&mut self, message: impl Into<String>, span: &Range<usize>) {
-        self.mistakes.push(YamlError { message: message.into(), span: span.clone() });
+        self.mistakes.push(Fault::new(message, span.clone()));
     }
 
     pub(super) fn differs(&mut self, message: impl Into<String>, span: &Range<usize>) {
@@ -93,7 +91,7 @@ impl Import<'_> {
 
     /// Records an error in a Go template. The error is located at the invalid construct if the YAML
     /// text contains the construct unchanged, and otherwise at the whole template.
-    pub(super) fn template(&mut self, error: TemplateError, template: &Node) {
+    pub(super) fn template(&mut self, error: Fault, template: &Node) {
         let construct = template.as_text().and_then(|text| text.get(error.span));
         let written = self.text.get(template.span.clone()).unwrap_or_default();
         let place = construct.filter(|construct| !construct.is_empty());

@@ -20,7 +20,6 @@ use self::{
     objects::Objects,
     server::Server,
     write::{Document, Table},
-    yaml::YamlError,
 };
 use super::{
     Config, ConfigError,
@@ -38,7 +37,7 @@ struct Converted {
     /// Byte ranges of the YAML text that may contain secrets.
     masks: Vec<Range<usize>>,
     /// One error for each protection that was not imported, such as an authorization policy.
-    unprotected: Vec<YamlError>,
+    unprotected: Vec<Fault>,
 }
 
 // === impl Config ===
@@ -126,7 +125,7 @@ fn convert(text: &str, path: Option<&Path>) -> Result<Converted, ConfigError> {
     let differences = import.differences.into_iter();
     let unprotected = differences
         .filter(|difference| difference.protects)
-        .map(|difference| YamlError { message: difference.message, span: difference.span })
+        .map(|difference| Fault::new(difference.message, difference.span))
         .collect();
     Ok(Converted { toml, masks: import.masks, unprotected })
 }
@@ -165,12 +164,9 @@ fn mistaken(
     text: &str,
     path: Option<&Path>,
     masks: Vec<Range<usize>>,
-    mistakes: Vec<YamlError>,
+    mistakes: Vec<Fault>,
 ) -> ConfigError {
     let texts = Texts { text: text.to_owned(), ..Texts::gather("", path) };
     let source = Source::of_files(text, texts.files.clone()).masked(masks);
-    let faults = mistakes.into_iter();
-    let faults =
-        faults.map(|YamlError { message, span }| Fault { path: Vec::new(), message, span });
-    ConfigError::mistaken(&texts, &source, &[0], faults.collect(), true)
+    ConfigError::mistaken(&texts, &source, &[0], mistakes, true)
 }

@@ -7,9 +7,10 @@ use std::{cell::Cell, collections::HashSet, ops::Range};
 use serde_json::Value;
 
 use super::{
-    go_template::{self, Base, Block, Expr, Part, TemplateError},
+    go_template::{self, Base, Block, Expr, Part, Result},
     written::{Level, Segment, Written, key, literal},
 };
+use crate::config::fault::Fault;
 
 /// The values that a template can refer to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,8 +36,6 @@ pub(super) struct Frame<'s> {
     /// variable, such as `$i`. It is the value of `loops` in the block that defines the index.
     variables: Vec<(String, String, Option<usize>)>,
 }
-
-type Result<T> = std::result::Result<T, TemplateError>;
 
 /// Translates a template whose value can have any type, such as an argument.
 pub(super) fn value(text: &str, scope: Scope<'_>) -> Result<String> {
@@ -73,15 +72,15 @@ pub(super) fn condition(text: &str, scope: Scope<'_>) -> Result<String> {
     }
     match scope.truth_of(&parts)? {
         Some(truth) => Ok(truth.text),
-        None => Err(TemplateError {
-            message: "the condition must give `true` or `false`, without text around it".to_owned(),
-            span: 0..text.len(),
-        }),
+        None => {
+            let message = "the condition must give `true` or `false`, without text around it";
+            fail(message, &(0..text.len()))
+        }
     }
 }
 
 fn fail<T>(message: impl Into<String>, span: &Range<usize>) -> Result<T> {
-    Err(TemplateError { message: message.into(), span: span.clone() })
+    Err(Fault::new(message, span.clone()))
 }
 
 // === impl Scope ===

@@ -8,7 +8,10 @@ use std::{
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Value};
 
-use crate::text_position::{line_number, line_start};
+use crate::{
+    config::fault::Fault,
+    text_position::{line_number, line_start},
+};
 
 /// Maximum size of a YAML file in bytes.
 const MAX_YAML_BYTES: usize = 1 << 20;
@@ -39,13 +42,6 @@ pub(super) struct Member {
     pub(super) key: String,
     pub(super) key_span: Range<usize>,
     pub(super) value: Node,
-}
-
-/// An error in a YAML file and its position: invalid YAML, or a value that cannot be converted.
-#[derive(Debug)]
-pub(super) struct YamlError {
-    pub(super) message: String,
-    pub(super) span: Range<usize>,
 }
 
 /// Builds the values of YAML documents from the events of a [`Parser`].
@@ -92,11 +88,11 @@ struct OpenMap {
 ///
 /// Returns the first error: a syntax error, a duplicate key, an unsupported tag, or an exceeded
 /// limit.
-pub(super) fn parse(text: &str) -> Result<Vec<Node>, YamlError> {
+pub(super) fn parse(text: &str) -> Result<Vec<Node>, Fault> {
     if text.len() > MAX_YAML_BYTES {
         let message =
             format!("the file has {} bytes: at most {MAX_YAML_BYTES} are read", text.len());
-        return Err(YamlError { message, span: 0..0 });
+        return Err(Fault::new(message, 0..0));
     }
     let offsets = if text.is_ascii() {
         Vec::new()
@@ -115,7 +111,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Node>, YamlError> {
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| {
             let at = builder.offset(*error.marker());
-            YamlError { message: builder.syntax(error.info(), at), span: at..at + 1 }
+            Fault::new(builder.syntax(error.info(), at), at..at + 1)
         })?;
         let span = builder.span(span);
         builder.event(event, span)?;
@@ -149,7 +145,7 @@ impl Builder<'_> {
         format!("invalid YAML: {info}")
     }
 
-    fn event(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), YamlError> {
+    fn event(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), Fault> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.count(1, &span)?;
@@ -183,13 +179,13 @@ impl Builder<'_> {
         }
     }
 
-    fn count(&mut self, values: usize, span: &Range<usize>) -> Result<(), YamlError> {
+    fn count(&mut self, values: usize, span: &Range<usize>) -> Result<(), Fault> {
         self.values += values;
         if self.values <= MAX_YAML_VALUES {
             return Ok(());
         }
         let message = "values, after its aliases are expanded";
-        Err(error(&format!("the file has more than {MAX_YAML_VALUES} {message}"), span))
+        Err(error(format!("the file has more than {MAX_YAML_VALUES} {message}"), span))
     }
 
     fn begin(
@@ -198,20 +194,20 @@ impl Builder<'_> {
         tag: Option<&Tag>,
         start: Range<usize>,
         kind: OpenKind,
-    ) -> Result<(), YamlError> {
+    ) -> Result<(), Fault> {
         let before = self.values;
         self.count(1, &start)?;
         if let Some(tag) = tag {
-            return Err(error(&format!("the tag `{tag}` is not supported"), &start));
+            return Err(error(format!("the tag `{tag}` is not supported"), &start));
         }
         if self.open.len() >= MAX_YAML_DEPTH {
-            return Err(error(&format!("more than {MAX_YAML_DEPTH} nested levels"), &start));
+            return Err(error(format!("more than {MAX_YAML_DEPTH} nested levels"), &start));
         }
         self.open.push(Open { anchor, start, before, kind });
         Ok(())
     }
 
-    fn end(&mut self, span: &Range<usize>) -> Result<(), YamlError> {
+    fn end(&mut self, span: &Range<usize>) -> Result<(), Fault> {
         let Some(Open { anchor, start, before, kind }) = self.open.pop() else { return Ok(()) };
         let content = match kind {
             OpenKind::List(list) => Content::List(list),
@@ -229,7 +225,7 @@ impl Builder<'_> {
         }
     }
 
-    fn push(&mut self, node: Node) -> Result<(), YamlError> {
+    fn push(&mut self, node: Node) -> Result<(), Fault> {
         let Some(open) = self.open.last_mut() else {
             self.documents.push(node);
             return Ok(());
@@ -245,7 +241,7 @@ impl Builder<'_> {
                         let start = first.map_or(0, |member| member.key_span.start);
                         let line = line_number(&self.text[..start]);
                         let message = format!("the key `{key}` is already set in line {line}");
-                        return Err(error(&message, &node.span));
+                        return Err(error(message, &node.span));
                     }
                     map.pending = Some((key, node.span));
                 }
@@ -257,7 +253,7 @@ impl Builder<'_> {
 
 /// Returns the key of a map as a string. A scalar of another type, such as the number 404, is
 /// converted to its text. Returns an error for a list or map.
-fn key(node: &Node) -> Result<String, YamlError> {
+fn key(node: &Node) -> Result<String, Fault> {
     match &node.content {
         Content::Scalar(Value::String(key)) => Ok(key.clone()),
         Content::Scalar(other) => Ok(other.to_string()),
@@ -265,13 +261,13 @@ fn key(node: &Node) -> Result<String, YamlError> {
     }
 }
 
-fn error(message: &str, span: &Range<usize>) -> YamlError {
-    YamlError { message: message.to_owned(), span: span.clone() }
+fn error(message: impl Into<String>, span: &Range<usize>) -> Fault {
+    Fault::new(message, span.clone())
 }
 
 /// Resolves the merge key `<<` of a map: adds the members of the maps in its value, unless the map
 /// already contains their keys. Returns the members of the map.
-fn merged(OpenMap { mut members, mut keys, .. }: OpenMap) -> Result<Vec<Member>, YamlError> {
+fn merged(OpenMap { mut members, mut keys, .. }: OpenMap) -> Result<Vec<Member>, Fault> {
     let Some(place) = members.iter().position(|member| member.key == "<<") else {
         return Ok(members);
     };
@@ -300,10 +296,10 @@ fn scalar(
     style: ScalarStyle,
     tag: Option<&Tag>,
     span: &Range<usize>,
-) -> Result<Value, YamlError> {
+) -> Result<Value, Fault> {
     match tag {
         Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => return Ok(text.into()),
-        Some(tag) => return Err(error(&format!("the tag `{tag}` is not supported"), span)),
+        Some(tag) => return Err(error(format!("the tag `{tag}` is not supported"), span)),
         None => {}
     }
     if style != ScalarStyle::Plain {
@@ -398,7 +394,7 @@ mod tests {
 
     /// Returns the message of the error in `text`, and the part of the text to which it refers.
     fn mistake(text: &str) -> (String, String) {
-        let YamlError { message, span } = parse(text).unwrap_err();
+        let Fault { message, span, .. } = parse(text).unwrap_err();
         (message, text.get(span).unwrap_or_default().to_owned())
     }
 
