@@ -114,66 +114,48 @@ impl Import<'_> {
         known: &[&str],
         ignored: &[&str],
     ) -> Option<Fields<'n>> {
-        let (fields, others) = self.split(node, known)?;
-        for member in others {
-            if ignored.contains(&camel(&member.key).as_str()) {
-                self.is_left_out(member);
-            } else {
-                self.is_unknown(member, known);
-            }
-        }
-        Some(fields)
+        self.members(node, known, |key| ignored.contains(&key))
     }
 
     /// Returns the members of a YAML map whose keys are in `known`. Reports any other key as a
     /// mistake if it is similar to a known key, and otherwise as a difference. Returns `None` if
     /// the value is not a map.
     pub(super) fn section<'n>(&mut self, node: &'n Node, known: &[&str]) -> Option<Fields<'n>> {
-        let (fields, others) = self.split(node, known)?;
-        for member in others {
-            if nearest(&camel(&member.key), known).is_none() {
-                self.is_left_out(member);
+        self.members(node, known, |key| nearest(key, known).is_none())
+    }
+
+    /// Returns the members of a YAML map whose keys are in `known`. Reports another key as a
+    /// difference if `is_ignored` returns `true` for it, and otherwise as a mistake. Returns `None`
+    /// if the value is not a map.
+    fn members<'n>(
+        &mut self,
+        node: &'n Node,
+        known: &[&str],
+        is_ignored: impl Fn(&str) -> bool,
+    ) -> Option<Fields<'n>> {
+        let Content::Map(members) = &node.content else { return self.expected("a map", node) };
+        let mut fields = Fields { members: Vec::new(), span: node.span.clone() };
+        for member in members {
+            let key = camel(&member.key);
+            if known.contains(&key.as_str()) {
+                if fields.get(&key).is_some() {
+                    self.mistake(format!("the key `{key}` is already set"), &member.key_span);
+                }
+                fields.members.push((key, member));
+            } else if is_ignored(&key) {
+                self.differs(format!("`{}` is not imported", member.key), &member.key_span);
             } else {
-                self.is_unknown(member, known);
+                let hint = DidYouMean(nearest(&key, known));
+                self.mistake(format!("unknown key `{}`{hint}", member.key), &member.key_span);
             }
         }
         Some(fields)
     }
 
-    /// Splits a YAML map into the members whose keys are in `known`, and the other members. Returns
-    /// `None` if the value is not a map.
-    fn split<'n>(
-        &mut self,
-        node: &'n Node,
-        known: &[&str],
-    ) -> Option<(Fields<'n>, Vec<&'n Member>)> {
-        let Content::Map(members) = &node.content else {
-            self.mistake(format!("expected a map, not {}", node.kind()), &node.span);
-            return None;
-        };
-        let mut fields = Fields { members: Vec::new(), span: node.span.clone() };
-        let mut others = Vec::new();
-        for member in members {
-            let key = camel(&member.key);
-            if !known.contains(&key.as_str()) {
-                others.push(member);
-                continue;
-            }
-            if fields.get(&key).is_some() {
-                self.mistake(format!("the key `{key}` is already set"), &member.key_span);
-            }
-            fields.members.push((key, member));
-        }
-        Some((fields, others))
-    }
-
-    fn is_left_out(&mut self, member: &Member) {
-        self.differs(format!("`{}` is not imported", member.key), &member.key_span);
-    }
-
-    fn is_unknown(&mut self, member: &Member, known: &[&str]) {
-        let hint = DidYouMean(nearest(&camel(&member.key), known));
-        self.mistake(format!("unknown key `{}`{hint}", member.key), &member.key_span);
+    /// Reports a value that is not of the expected type, and returns `None`.
+    fn expected<T>(&mut self, what: &str, node: &Node) -> Option<T> {
+        self.mistake(format!("expected {what}, not {}", node.kind()), &node.span);
+        None
     }
 
     /// Returns the string at a required key. If the string is missing or empty, reports a mistake
@@ -200,11 +182,7 @@ impl Import<'_> {
     }
 
     pub(super) fn text<'n>(&mut self, node: &'n Node) -> Option<&'n str> {
-        let text = node.as_text();
-        if text.is_none() {
-            self.mistake(format!("expected a text, not {}", node.kind()), &node.span);
-        }
-        text
+        node.as_text().or_else(|| self.expected("a text", node))
     }
 
     /// Returns the string if it is one of `words`. Otherwise, reports a mistake and returns `None`.
@@ -219,14 +197,10 @@ impl Import<'_> {
     }
 
     pub(super) fn list<'n>(&mut self, node: Option<&'n Node>) -> &'n [Node] {
-        match node.map(|node| (&node.content, node)) {
+        match node.filter(|node| !node.is_null()) {
             None => &[],
-            Some((Content::List(list), _)) => list,
-            Some((_, node)) if node.is_null() => &[],
-            Some((_, node)) => {
-                self.mistake(format!("expected a list, not {}", node.kind()), &node.span);
-                &[]
-            }
+            Some(Node { content: Content::List(list), .. }) => list,
+            Some(node) => self.expected("a list", node).unwrap_or_default(),
         }
     }
 
@@ -235,14 +209,10 @@ impl Import<'_> {
     }
 
     pub(super) fn map<'n>(&mut self, node: Option<&'n Node>) -> &'n [Member] {
-        match node.map(|node| (&node.content, node)) {
+        match node.filter(|node| !node.is_null()) {
             None => &[],
-            Some((Content::Map(members), _)) => members,
-            Some((_, node)) if node.is_null() => &[],
-            Some((_, node)) => {
-                self.mistake(format!("expected a map, not {}", node.kind()), &node.span);
-                &[]
-            }
+            Some(Node { content: Content::Map(members), .. }) => members,
+            Some(node) => self.expected("a map", node).unwrap_or_default(),
         }
     }
 
@@ -250,11 +220,14 @@ impl Import<'_> {
     /// returns `None`.
     pub(super) fn number(&mut self, node: Option<&Node>) -> Option<u64> {
         let node = node?;
-        let number = node.to_json().as_u64();
-        if number.is_none() {
-            self.mistake(format!("expected a number from 0, not {}", node.kind()), &node.span);
-        }
-        number
+        node.to_json().as_u64().or_else(|| self.expected("a number from 0", node))
+    }
+
+    /// Reads a boolean. If the value is anything else, reports a mistake.
+    pub(super) fn flag(&mut self, node: Option<&Node>) -> bool {
+        let Some(node) = node else { return false };
+        let flag = node.to_json().as_bool().or_else(|| self.expected("a boolean", node));
+        flag.unwrap_or_default()
     }
 
     /// Reads a duration in Go's format, such as `1h30m` or `1.5s`, and converts it to a duration

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     auth,
     composite::{Call, Composite},
-    import::{Fields, Import},
+    import::Import,
     objects::{self, Objects},
     write::Table,
     yaml::Node,
@@ -211,7 +211,7 @@ impl Server {
                 *self.workload(&name, &origin) = workload;
             }
         }
-        self.excludes_all = flag(import, &fields, "excludeAllTools");
+        self.excludes_all = import.flag(fields.get("excludeAllTools"));
         for node in import.list(fields.get("tools")) {
             self.tools(import, node, objects);
         }
@@ -221,7 +221,7 @@ impl Server {
         let known = ["workload", "filter", "excludeAll", "overrides", "toolConfigRef"];
         let Some(fields) = import.fields(node, &known, &[]) else { return };
         let Some(name) = import.required(&fields, "workload") else { return };
-        let excludes_all = flag(import, &fields, "excludeAll");
+        let excludes_all = import.flag(fields.get("excludeAll"));
         self.workload(name, &node.span).excludes_all = excludes_all;
         let Some(reference) = fields.get("toolConfigRef") else {
             let [filter, overrides] = ["filter", "overrides"].map(|key| fields.get(key));
@@ -501,13 +501,4 @@ fn variable(workload: &str) -> String {
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
     upper.chain("_URL".chars()).collect()
-}
-
-fn flag(import: &mut Import<'_>, fields: &Fields<'_>, key: &str) -> bool {
-    let Some(node) = fields.get(key) else { return false };
-    let flag = node.to_json().as_bool();
-    if flag.is_none() {
-        import.mistake(format!("expected a boolean, not {}", node.kind()), &node.span);
-    }
-    flag.unwrap_or_default()
 }
