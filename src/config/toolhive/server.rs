@@ -12,6 +12,7 @@ use super::{
     write::Table,
     yaml::Node,
 };
+use crate::adapter::router::Conflicts;
 
 /// The default format of tool name prefixes, both in ToolHive and in this crate.
 const PREFIX_FORMAT: &str = "{workload}_";
@@ -52,14 +53,6 @@ struct Override {
     tool: String,
     name: Option<String>,
     alias: Table,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Conflicts {
-    #[default]
-    Prefix,
-    Priority,
-    Manual,
 }
 
 /// The sections of a virtual server that the import knows.
@@ -368,14 +361,9 @@ impl Server {
     /// Converts the server to TOML tables, except for its composite tools.
     pub(super) fn tables(mut self, import: &mut Import<'_>) -> Vec<Table> {
         let mut tables = Vec::new();
-        let conflicts = match self.conflicts {
-            Conflicts::Prefix => None,
-            Conflicts::Priority => Some("priority"),
-            Conflicts::Manual => Some("manual"),
-        };
-        if let Some(conflicts) = conflicts {
+        if self.conflicts != Conflicts::Prefix {
             let mut router = Table::new("[router]", &(0..0));
-            router.set("conflicts", conflicts);
+            router.set("conflicts", self.conflicts.as_str());
             tables.push(router);
         }
         let advertise = self.advertise();
