@@ -76,18 +76,27 @@ struct Connected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(Reason);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Reason {
-    MissingFeature {
-        backend: String,
-        transport: &'static str,
-        feature: &'static str,
-    },
+    #[error(
+        "backend `{backend}` has transport `{transport}`, for which this program was built without \
+         the feature `{feature}` of {package}",
+        package = env!("CARGO_PKG_NAME")
+    )]
+    MissingFeature { backend: String, transport: &'static str, feature: &'static str },
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "there is no HTTP"))]
+    #[error("backend `{0}` has an illegal header `{1}`")]
     Header(String, String),
+    #[error("{0}")]
     Router(RouterError),
+    #[error(
+        "the file has `[auth]`, but this program does not authenticate callers: remove the \
+         section, or serve the file with the program `mcp-composite`"
+    )]
     Auth,
+    #[error("{0}")]
     Lock(String),
+    #[error("the gateway was closed")]
     Closed,
 }
 
@@ -439,24 +448,7 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Reason::MissingFeature { backend, transport, feature } => write!(
-                f,
-                "backend `{backend}` has transport `{transport}`, for which this program was built \
-                 without the feature `{feature}` of {}",
-                env!("CARGO_PKG_NAME"),
-            ),
-            Reason::Header(backend, header) => {
-                write!(f, "backend `{backend}` has an illegal header `{header}`")
-            }
-            Reason::Router(error) => error.fmt(f),
-            Reason::Auth => f.write_str(
-                "the file has `[auth]`, but this program does not authenticate callers: remove the \
-                 section, or serve the file with the program `mcp-composite`",
-            ),
-            Reason::Lock(error) => f.write_str(error),
-            Reason::Closed => f.write_str("the gateway was closed"),
-        }
+        self.0.fmt(f)
     }
 }
 

@@ -18,10 +18,13 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockingError(Kind);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Kind {
+    #[error("backend `{}` is not connected: {}", Sanitized(backend), Reason(reason))]
     NotConnected { backend: String, reason: String },
+    #[error("backend `{}` does not list its tools: {}", Sanitized(backend), Reason(error))]
     NotListed { backend: String, error: ListError },
+    #[error("{0}")]
     Ambiguous(Ambiguous),
 }
 
@@ -65,20 +68,7 @@ async fn list(remote: &RemoteService) -> Result<catalog::Tools, LockingError> {
 
 impl fmt::Display for LockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Kind::NotConnected { backend, reason } => {
-                write!(f, "backend `{}` is not connected: {}", Sanitized(backend), Reason(reason))
-            }
-            Kind::NotListed { backend, error } => {
-                write!(
-                    f,
-                    "backend `{}` does not list its tools: {}",
-                    Sanitized(backend),
-                    Reason(error)
-                )
-            }
-            Kind::Ambiguous(error) => error.fmt(f),
-        }
+        self.0.fmt(f)
     }
 }
 
