@@ -61,7 +61,8 @@ pub(super) enum Base {
     Value(Box<Expr>),
 }
 
-/// The span of an error is the byte range of the invalid construct in the template.
+/// The result of parsing or translating a Go template. The span of an error is the byte range of
+/// the invalid construct in the template.
 pub(super) type Result<T> = std::result::Result<T, Fault>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -400,17 +401,24 @@ fn declarations(tokens: &[Spanned]) -> (Vec<String>, &[Spanned]) {
     let mut rest = tokens;
     while let [Spanned { token: Token::Variable(name), .. }, after @ ..] = rest {
         variables.push(name.clone());
-        match after {
-            [comma, after @ ..] if comma.token == Token::Symbol(',') => rest = after,
-            [colon, equal, after @ ..]
-                if colon.token == Token::Symbol(':') && equal.token == Token::Symbol('=') =>
-            {
-                return (variables, after);
-            }
-            _ => break,
+        rest = after;
+        if take(&mut rest, ':') && take(&mut rest, '=') {
+            return (variables, rest);
+        }
+        if !take(&mut rest, ',') {
+            break;
         }
     }
     (Vec::new(), tokens)
+}
+
+/// Removes the symbol from the beginning of `rest`. Returns `false` if something else is there.
+fn take(rest: &mut &[Spanned], symbol: char) -> bool {
+    let is_there = rest.first().is_some_and(|first| first.token == Token::Symbol(symbol));
+    if is_there {
+        *rest = &rest[1..];
+    }
+    is_there
 }
 
 /// Parses an expression with pipes. For example, `a b | c d` means `c d (a b)`.
@@ -433,13 +441,10 @@ fn pipe(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<Expr
     let mut value = None;
     loop {
         let command = command(rest, span, depth, value)?;
-        match rest.first() {
-            Some(Spanned { token: Token::Symbol('|'), .. }) => {
-                *rest = &rest[1..];
-                value = Some(command);
-            }
-            _ => return Ok(command),
+        if !take(rest, '|') {
+            return Ok(command);
         }
+        value = Some(command);
     }
 }
 
@@ -452,23 +457,21 @@ fn command(
     depth: usize,
     last: Option<Expr>,
 ) -> Result<Expr> {
-    if let Some(Spanned { token: Token::Word(function), span: at, .. }) = rest.first() {
-        let function = function.clone();
-        let at = at.clone();
-        *rest = &rest[1..];
+    if let [Spanned { token: Token::Word(function), span: at, .. }, after @ ..] = *rest {
+        *rest = after;
         let mut arguments = Vec::new();
         while let Some(argument) = operand(rest, span, depth)? {
             arguments.push(argument);
         }
         arguments.extend(last);
-        return Ok(Expr::Call { function, arguments, span: at });
+        return Ok(Expr::Call { function: function.clone(), arguments, span: at.clone() });
     }
     let first = operand(rest, span, depth)?;
     match (first, last) {
         (None | Some(Expr::Literal(Value::Null)), None) => {
             Err(Fault::new("expected a value", span.clone()))
         }
-        (None, Some(_)) => Err(Fault::new("expected a function after `|`", span.clone())),
+        (_, Some(_)) => Err(Fault::new("expected a function after `|`", span.clone())),
         (Some(_), None)
             if matches!(rest.first(), Some(Spanned { token: Token::Symbol(':' | '='), .. })) =>
         {
@@ -481,53 +484,40 @@ fn command(
             None => Ok(value),
             Some(_) => Err(Fault::new("a value cannot have arguments", span.clone())),
         },
-        (Some(_), Some(_)) => Err(Fault::new("expected a function after `|`", span.clone())),
     }
 }
 
 /// Parses an operand, and removes its tokens from `rest`. Returns `None` if `rest` is empty or
 /// begins with `|` or `)`.
 fn operand(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<Option<Expr>> {
-    let Some(first) = rest.first() else { return Ok(None) };
+    let Some((first, after)) = rest.split_first() else { return Ok(None) };
+    let starts_with_field = matches!(first.token, Token::Field(_));
+    if matches!(first.token, Token::Symbol('|' | ')')) {
+        return Ok(None);
+    }
+    if !starts_with_field {
+        *rest = after;
+    }
     let base = match &first.token {
-        Token::Symbol('|' | ')') => return Ok(None),
+        Token::Symbol('.') | Token::Field(_) => Base::Dot,
+        Token::Variable(name) => Base::Variable(name.clone()),
+        Token::Literal(value) => return Ok(Some(Expr::Literal(value.clone()))),
+        Token::Word(function) => {
+            let (function, span) = (function.clone(), first.span.clone());
+            return Ok(Some(Expr::Call { function, arguments: Vec::new(), span }));
+        }
         Token::Symbol('(') => {
-            *rest = &rest[1..];
             let inner = pipe(rest, span, depth + 1)?;
-            if !matches!(rest.first(), Some(Spanned { token: Token::Symbol(')'), .. })) {
+            if !take(rest, ')') {
                 return Err(Fault::new("the parenthesis is not closed", first.span.clone()));
             }
-            *rest = &rest[1..];
             Base::Value(Box::new(inner))
         }
-        Token::Literal(value) => {
-            *rest = &rest[1..];
-            return Ok(Some(Expr::Literal(value.clone())));
-        }
-        Token::Word(function) => {
-            *rest = &rest[1..];
-            let function = function.clone();
-            return Ok(Some(Expr::Call {
-                function,
-                arguments: Vec::new(),
-                span: first.span.clone(),
-            }));
-        }
-        Token::Variable(name) => {
-            *rest = &rest[1..];
-            Base::Variable(name.clone())
-        }
-        Token::Symbol('.') => {
-            *rest = &rest[1..];
-            Base::Dot
-        }
-        Token::Field(_) => Base::Dot,
         Token::Symbol(other) => {
             return Err(Fault::new(format!("unexpected `{other}`"), first.span.clone()));
         }
     };
     let (mut fields, mut end) = (Vec::new(), first.span.end);
-    let starts_with_field = matches!(first.token, Token::Field(_));
     while let Some(Spanned { token: Token::Field(field), span, spaced }) = rest.first() {
         if *spaced && !(fields.is_empty() && starts_with_field) {
             break;
