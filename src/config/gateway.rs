@@ -23,6 +23,7 @@ use crate::{
     composite::Preview,
     reload::Reload,
     stack::Stack,
+    tasks::TaskRegistry,
 };
 
 /// Maximum time that [`Gateway::close`] waits until the budget stores have saved the usage of all
@@ -144,7 +145,7 @@ impl Gateway {
     pub fn connection_limit(&self) -> ConnectionLimit {
         let views = self.0.main.views().clone();
         ConnectionLimit::new()
-            .caller_of(move |parts| views.lock().stores()?.caller.account_in(parts))
+            .caller_of(move |parts| views.lock().stores().caller.account_in(parts))
     }
 
     /// Adds the capabilities and instructions of the backends to the server description `base`. See
@@ -273,21 +274,18 @@ impl Gateway {
     ///
     /// Returns an error if there is no such task, or if the store of the tasks is unavailable.
     pub async fn cancel_task(&self, name: &str) -> Result<(), ErrorData> {
-        let stores = self.0.main.views().lock().stores().cloned();
-        match stores {
-            Some(stores) => stores.tasks.cancel_by_name(name).await,
-            None => Err(ErrorData::invalid_params("the file has no tasks", None)),
-        }
+        self.tasks().cancel_by_name(name).await
     }
 
     /// Waits until all [tasks](crate::tasks) have ended, without a time limit; see
     /// [`TaskRegistry::finished`](crate::tasks::TaskRegistry::finished). Call this before
     /// [`close`](Self::close), which cancels the remaining tasks.
     pub async fn tasks_finished(&self) {
-        let stores = self.0.main.views().lock().stores().cloned();
-        if let Some(stores) = stores {
-            stores.tasks.finished().await;
-        }
+        self.tasks().finished().await;
+    }
+
+    fn tasks(&self) -> TaskRegistry {
+        self.0.main.views().lock().stores().tasks.clone()
     }
 
     /// Closes the gateway in four steps. First, cancels all [tasks](crate::tasks), or gives them up
@@ -301,11 +299,10 @@ impl Gateway {
         shared.closed.cancel();
         let _reloading = shared.reloading.lock().await;
         let running = shared.main.views().running();
-        // All views and previous configurations share this value.
-        if let Some(stores) = running.stores() {
-            stores.tasks.close().await;
-            stores.cancelled_runs.finished().await;
-        }
+        // All views and previous configurations share these stores.
+        let stores = running.stores();
+        stores.tasks.close().await;
+        stores.cancelled_runs.finished().await;
         let endings = shared.endings().clone();
         join_all(endings.iter().map(Ending::end)).await;
         let flushed = join_all(running.views().map(|view| view.stores.budget.store.flush()));
@@ -362,7 +359,7 @@ mod tests {
     }
 
     fn stores(gateway: &Gateway) -> Stores {
-        gateway.0.main.views().running().stores().cloned().expect("the file itself is a view")
+        gateway.0.main.views().running().stores().clone()
     }
 
     #[tokio::test(start_paused = true)]

@@ -63,7 +63,8 @@ pub(super) struct Views {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) backends: Backends,
-    /// The views, by their URL paths. The key `None` stands for the main view.
+    /// The views, by their URL paths. The key `None` stands for the main view, which is always
+    /// there.
     views: BTreeMap<ViewPath, RunningView>,
 }
 
@@ -115,7 +116,7 @@ impl View {
         let (this, views) = (self.clone(), self.views.clone());
         ServeService::new(self.service(), move || this.describe(base.clone()))
             .changes(self.changes())
-            .caller_of(move |context| views.lock().stores()?.caller.account(context))
+            .caller_of(move |context| views.lock().stores().caller.account(context))
     }
 
     /// Adds the capabilities and instructions of the backends to the server description `base`. If
@@ -176,9 +177,8 @@ impl Views {
         let changes = running.backends.changes().clone();
         let stacks = running.stacks().into_iter();
         let reloaders = stacks.map(|(path, stack)| (path, Reload::new(stack).1));
-        let mut reloaders: BTreeMap<_, _> = reloaders.collect();
-        let main = reloaders.entry(None).or_insert_with(|| Reload::new(running.stack(&None)).1);
-        let reloader = main.clone();
+        let reloaders: Reloaders = reloaders.collect();
+        let reloader = reloaders[&None].clone();
         let running = Mutex::new(running);
         let views = Arc::new(Self { running, reloaders: Mutex::new(reloaders), changes });
         View { views, path: None, reloader }
@@ -230,10 +230,10 @@ impl Views {
                 }
             }
         }
-        let tasks = running.stores().map(|stores| stores.tasks.clone());
+        let tasks = running.stores().tasks.clone();
         *self.lock() = running;
         Reloader::replace_all(replacements);
-        if tasks.is_some_and(|tasks| tasks.is_watched()) {
+        if tasks.is_watched() {
             self.watch_tasks();
         }
     }
@@ -243,9 +243,8 @@ impl Views {
     pub(super) fn watch_tasks(&self) {
         let running = self.running();
         running.stacks().iter().for_each(|(_, stack)| stack.watch_tasks());
-        if let Some(stores) = running.stores() {
-            stores.tasks.retain_views(|view| running.views.contains_key(&view.map(Into::into)));
-        }
+        let tasks = &running.stores().tasks;
+        tasks.retain_views(|view| running.views.contains_key(&view.map(Into::into)));
     }
 }
 
@@ -275,9 +274,8 @@ impl Running {
     }
 
     /// Returns the stores of the main view, which is configured at the top level of the file.
-    /// Returns `None` if there is no main view.
-    pub(super) fn stores(&self) -> Option<&Stores> {
-        self.views.get(&None).map(|view| &view.stores)
+    pub(super) fn stores(&self) -> &Stores {
+        &self.views[&None].stores
     }
 
     /// Returns the state of each budget of all views. A budget that several views share is included
