@@ -1,18 +1,16 @@
 //! The `[[cache]]` section, which configures the cache of tool results.
 
-#[cfg(feature = "cache")]
-use std::{mem, time};
-
 use serde::Deserialize;
 
+use super::{caller::CallerConfig, duration::Duration, read::Reader, redis::RedisConfig};
 #[cfg(feature = "cache")]
-use super::set_some::SetSome;
-use super::{
-    caller::CallerConfig, duration::Duration, filter::selection, read::Reader, redis::RedisConfig,
+use super::{filter::selection, set_some::SetSome};
+use crate::stack::StackLayer;
+#[cfg(feature = "cache")]
+use crate::{
+    cache::{CacheLayer, CacheRule, MAX_TTL, Per},
+    composite::Segment,
 };
-#[cfg(feature = "cache")]
-use crate::cache::{CacheLayer, CacheRule, MAX_TTL, Per};
-use crate::{composite::Segment, stack::StackLayer};
 
 const SECTION: &str = "cache";
 
@@ -64,96 +62,52 @@ enum PerName {
     All,
 }
 
-/// The layer that caches tool results, as defined by the `[[cache]]` tables. Empty in a build
-/// without the feature `cache`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CacheConfig {
-    #[cfg(feature = "cache")]
-    layer: CacheLayer,
-}
-
-/// Converts the `[[cache]]` tables to a cache layer, and reports errors in the tables to `reader`.
-pub(super) fn build(
+/// Adds the cache layer that the `[[cache]]` tables define to a stack of layers, and reports errors
+/// in the tables to `reader`.
+#[cfg(feature = "cache")]
+pub(super) fn apply(
     tables: Vec<CacheTable>,
+    stack: StackLayer,
     redis: &RedisConfig,
     caller: &CallerConfig,
     reader: &mut Reader<'_, '_>,
-) -> CacheConfig {
-    if cfg!(not(feature = "cache")) && !tables.is_empty() {
+) -> StackLayer {
+    let mut layer = CacheLayer::default().set_some(caller.key(), CacheLayer::caller);
+    for (place, table) in tables.into_iter().enumerate() {
+        layer = layer.rule(table.rule(&[SECTION.into(), place.into()], redis, caller, reader));
+    }
+    stack.cache(layer)
+}
+
+/// Reports an error if there are tables, because this build has no cache.
+#[cfg(not(feature = "cache"))]
+#[expect(clippy::needless_pass_by_value, reason = "as with the feature")]
+pub(super) fn apply(
+    tables: Vec<CacheTable>,
+    stack: StackLayer,
+    _: &RedisConfig,
+    _: &CallerConfig,
+    reader: &mut Reader<'_, '_>,
+) -> StackLayer {
+    if !tables.is_empty() {
         let message = "`[[cache]]` needs a build with the feature `cache`";
         reader.report(&[SECTION.into()], message.to_owned());
     }
-    #[cfg_attr(not(feature = "cache"), expect(unused_mut, reason = "there is no cache"))]
-    let mut config = CacheConfig::default();
-    for (place, table) in tables.into_iter().enumerate() {
-        let path = [SECTION.into(), place.into()];
-        table.check(&path, redis, caller, reader);
-        config.add(table, &path, redis, reader);
-    }
-    #[cfg(feature = "cache")]
-    if let Some(key) = caller.key() {
-        config.layer = config.layer.caller(key);
-    }
-    config
-}
-
-// === impl CacheConfig ===
-
-impl CacheConfig {
-    /// Adds the cache layer to a stack of layers.
-    pub(super) fn apply(self, stack: StackLayer) -> StackLayer {
-        #[cfg(feature = "cache")]
-        let stack = stack.cache(self.layer);
-        stack
-    }
-
-    #[cfg(feature = "cache")]
-    fn add(
-        &mut self,
-        table: CacheTable,
-        path: &[Segment],
-        redis: &RedisConfig,
-        reader: &mut Reader<'_, '_>,
-    ) {
-        let tools = selection(table.tools, None, ["tools", ""], path, reader);
-        let Duration(ttl) = table.ttl.unwrap_or(Duration(time::Duration::ZERO));
-        let per = match table.per {
-            Some(PerName::All) => Per::All,
-            Some(PerName::Caller) | None => Per::Caller,
-        };
-        let store = match table.store.unwrap_or_default() {
-            CacheStoreName::Redis => redis.cache(reader.own_view(SECTION)),
-            CacheStoreName::Memory => None,
-        };
-        let rule = CacheRule::new(tools, ttl).per(per);
-        let rule = rule.set_some(table.max_bytes, CacheRule::max_bytes);
-        let rule = rule.set_some(store, CacheRule::store);
-        self.layer = mem::take(&mut self.layer).rule(rule);
-    }
-
-    #[cfg(not(feature = "cache"))]
-    #[expect(clippy::unused_self, reason = "there is no cache")]
-    fn add(
-        &self,
-        table: CacheTable,
-        path: &[Segment],
-        _: &RedisConfig,
-        reader: &mut Reader<'_, '_>,
-    ) {
-        selection(table.tools, None, ["tools", ""], path, reader);
-    }
+    stack
 }
 
 // === impl CacheTable ===
 
+#[cfg(feature = "cache")]
 impl CacheTable {
-    fn check(
-        &self,
+    /// Converts the table at `path` to a rule, and reports errors in the table to `reader`.
+    fn rule(
+        self,
         path: &[Segment],
         redis: &RedisConfig,
         caller: &CallerConfig,
         reader: &mut Reader<'_, '_>,
-    ) {
+    ) -> CacheRule {
         let at = |key: &str| [path, &[key.into()]].concat();
         if self.tools.is_none() {
             reader.report(&at("tools"), "missing key `tools`".to_owned());
@@ -164,19 +118,33 @@ impl CacheTable {
                 let message = "`ttl` is zero: expected more, or leave the entry out";
                 reader.report(&at("ttl"), message.to_owned());
             }
-            #[cfg(feature = "cache")]
             Some(Duration(ttl)) if ttl > MAX_TTL => {
                 let message = "`ttl` is too long: expected at most 365 days";
                 reader.report(&at("ttl"), message.to_owned());
             }
             Some(_) => (),
         }
-        if self.store == Some(CacheStoreName::Redis) {
-            redis.required(&at("store"), reader);
-        }
-        if self.per == Some(PerName::Caller) {
-            caller.required(&at("per"), "`per = \"all\"`", reader);
-        }
-        reader.not_zero(path, "max_bytes", self.max_bytes);
+        let store = match self.store.unwrap_or_default() {
+            CacheStoreName::Redis => {
+                redis.required(&at("store"), reader);
+                redis.cache(reader.own_view(SECTION))
+            }
+            CacheStoreName::Memory => None,
+        };
+        let per = match self.per {
+            Some(PerName::All) => Per::All,
+            Some(PerName::Caller) => {
+                caller.required(&at("per"), "`per = \"all\"`", reader);
+                Per::Caller
+            }
+            None => Per::Caller,
+        };
+        let max_bytes = reader.not_zero(path, "max_bytes", self.max_bytes);
+        let tools = selection(self.tools, None, ["tools", ""], path, reader);
+        let Duration(ttl) = self.ttl.unwrap_or_default();
+        CacheRule::new(tools, ttl)
+            .per(per)
+            .set_some(max_bytes, CacheRule::max_bytes)
+            .set_some(store, CacheRule::store)
     }
 }

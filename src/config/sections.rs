@@ -108,7 +108,7 @@ impl Sections {
             flow::check(&shared.flow, layer, &alias, reader);
         }
         let (limits, cancelled_runs) = limits::build(&self.limits, reader);
-        let cache = cache::build(self.cache, redis, caller, reader);
+        let stack_layer = cache::apply(self.cache, StackLayer::new(), redis, caller, reader);
         let redact = redactions::build(self.redactions, reader);
         let mut stores = Stores {
             state: state.clone(),
@@ -126,14 +126,13 @@ impl Sections {
         let composite_layer = progress::apply(&self.progress, layer?.limits(limits));
         let composite_layer = flow::apply(&shared.flow, composite_layer, &alias);
         let composite_layer = stores.composite(composite_layer);
-        let stack_layer = StackLayer::new()
+        let stack_layer = stack_layer
             .limit(limit)
             .advertise(advertise)
             .alias(alias)
             .filter(filter)
             .validate(validate)
             .redact(redact);
-        let stack_layer = cache.apply(stack_layer);
         let stack_layer = stores.apply(stack_layer, composite_layer.clone());
         Some(Layers { view: None, composite_tools, composite_layer, stack_layer, stores })
     }
