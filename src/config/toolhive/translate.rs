@@ -152,11 +152,7 @@ impl Scope<'_> {
                         text.extend(["{% ", word, " ", &self.test(test)?.text, " %}"]);
                         self.push(body, text)?;
                     }
-                    if !otherwise.is_empty() {
-                        *text += "{% else %}";
-                        self.push(otherwise, text)?;
-                    }
-                    *text += "{% endif %}";
+                    self.push_end(otherwise, "{% endif %}", text)?;
                 }
                 Part::Range(block) => self.range(block, text)?,
                 Part::With(block) => self.with(block, text)?,
@@ -187,9 +183,7 @@ impl Scope<'_> {
         text.extend(["{% for ", &dot, " in ", &list.text, " %}"]);
         let frame = Frame { outer: self.frame, loops, dot, variables };
         Scope { frame: Some(&frame), ..self }.push(&block.body, text)?;
-        self.push_else(block, text)?;
-        *text += "{% endfor %}";
-        Ok(())
+        self.push_end(&block.otherwise, "{% endfor %}", text)
     }
 
     /// Translates a `with` block to an `if` block, and appends it to `text`. In the block, `.` is
@@ -205,17 +199,17 @@ impl Scope<'_> {
         let loops = self.frame.map_or(0, |frame| frame.loops);
         let frame = Frame { outer: self.frame, loops, dot, variables };
         Scope { frame: Some(&frame), ..self }.push(&block.body, text)?;
-        self.push_else(block, text)?;
-        *text += "{% endif %}";
-        Ok(())
+        self.push_end(&block.otherwise, "{% endif %}", text)
     }
 
-    fn push_else(self, block: &Block, text: &mut String) -> Result<()> {
-        if block.otherwise.is_empty() {
-            return Ok(());
+    /// Appends the `else` of a block, unless it is empty, and the statement `end`.
+    fn push_end(self, otherwise: &[Part], end: &str, text: &mut String) -> Result<()> {
+        if !otherwise.is_empty() {
+            *text += "{% else %}";
+            self.push(otherwise, text)?;
         }
-        *text += "{% else %}";
-        self.push(&block.otherwise, text)
+        *text += end;
+        Ok(())
     }
 
     /// Returns the expression for `.` or a variable that a block defines. Returns `None` for the
