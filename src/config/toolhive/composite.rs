@@ -56,13 +56,12 @@ pub(super) fn composite(import: &mut Import<'_>, node: &Node) -> Composite {
     if steps.is_empty() {
         import.mistake("`steps` must have at least one step", &fields.key_span("steps"));
     }
+    let scope = Scope { optional: Some(&optional), ..Scope::default() };
     for node in steps {
-        let scope = Scope { optional: Some(&optional), ..Scope::default() };
         let step = step(import, node, scope, &mut composite.calls);
         composite.tables.extend(step);
     }
     if let Some(node) = fields.get("output") {
-        let scope = Scope { optional: Some(&optional), ..Scope::default() };
         composite.tables.extend(output(import, node, scope));
     }
     composite
