@@ -67,20 +67,12 @@ struct ArgumentTable {
     description: Option<String>,
 }
 
-/// An alias from the configuration file: for a tool, a prompt or a resource.
-enum Definition {
-    Tool(ToolAlias),
-    Prompt(PromptAlias),
-    Resource(ResourceAlias),
-}
-
-/// The locations of all aliases in one section, grouped by the type of the aliased item. An error
-/// of the alias layer is reported at one of these locations.
+/// The aliases of one section, grouped by the type of the aliased item.
 #[derive(Default)]
-struct Places {
-    tools: Vec<SourceLocation>,
-    prompts: Vec<SourceLocation>,
-    resources: Vec<SourceLocation>,
+struct Aliases {
+    tools: Vec<ToolAlias>,
+    prompts: Vec<PromptAlias>,
+    resources: Vec<ResourceAlias>,
 }
 
 /// The location of an alias in the configuration file: the index of its table in the section, and
@@ -100,8 +92,8 @@ pub(super) fn build(
     path: &[Segment],
     reader: &mut Reader<'_, '_>,
 ) -> AliasLayer {
-    let (mut tools, mut prompts, mut resources) = (Vec::new(), Vec::new(), Vec::new());
-    let mut places = Places::default();
+    let mut aliases = Aliases::default();
+    let mut places = Vec::new();
     for (index, table) in tables.into_iter().enumerate() {
         let name = if table.name.is_none() && table.to.is_some() { "to" } else { "name" };
         let path = [path, &[index.into()]].concat();
@@ -109,30 +101,19 @@ pub(super) fn build(
             let original = original.to_owned();
             reader.note_tool_pattern([&*path, &[key.into()]].concat(), original);
         }
-        match table.into_definition(&path, reader) {
-            Some((original, Definition::Tool(alias))) => {
-                tools.push(alias);
-                places.tools.push(SourceLocation { index, original, name });
-            }
-            Some((original, Definition::Prompt(alias))) => {
-                prompts.push(alias);
-                places.prompts.push(SourceLocation { index, original, name });
-            }
-            Some((original, Definition::Resource(alias))) => {
-                resources.push(alias);
-                places.resources.push(SourceLocation { index, original, name });
-            }
-            None => (),
+        if let Some(original) = table.kind(&path, reader) {
+            places.push(SourceLocation { index, original, name });
+            table.add_to(&mut aliases);
         }
     }
     let mut layer = AliasLayer::new().separator(separator);
     let mut take = |result: Result<AliasLayer, AliasErrors>, layer: &mut AliasLayer| match result {
         Ok(with) => *layer = with,
-        Err(errors) => places.report(&errors, path, reader),
+        Err(errors) => report(&errors, &places, path, reader),
     };
-    take(layer.clone().tools(tools), &mut layer);
-    take(layer.clone().prompts(prompts), &mut layer);
-    take(layer.clone().resources(resources), &mut layer);
+    take(layer.clone().tools(aliases.tools), &mut layer);
+    take(layer.clone().prompts(aliases.prompts), &mut layer);
+    take(layer.clone().resources(aliases.resources), &mut layer);
     layer
 }
 
@@ -146,16 +127,10 @@ impl AliasTable {
         names.into_iter().find_map(|(key, name)| Some((key, name.as_deref()?)))
     }
 
-    /// Converts the table to an alias. Returns the alias and the key that contains the original
-    /// name, such as `prompt`. Returns `None` if the table does not have exactly one such key.
-    fn into_definition(
-        self,
-        path: &[Segment],
-        reader: &mut Reader<'_, '_>,
-    ) -> Option<(&'static str, Definition)> {
-        let kind = self.kind(path, reader)?;
+    /// Converts the table to an alias, and adds it to `aliases`.
+    fn add_to(self, aliases: &mut Aliases) {
         let name = self.name.or(self.to);
-        let definition = match (self.tool.or(self.from), self.prompt, self.resource) {
+        match (self.tool.or(self.from), self.prompt, self.resource) {
             (Some(original), ..) => {
                 let mut alias = ToolAlias::new(original)
                     .set_some(name, ToolAlias::name)
@@ -165,23 +140,22 @@ impl AliasTable {
                 for (name, table) in self.arguments.unwrap_or_default() {
                     alias = alias.argument(name, table.into());
                 }
-                Definition::Tool(alias)
+                aliases.tools.push(alias);
             }
-            (None, Some(original), _) => Definition::Prompt(
+            (None, Some(original), _) => aliases.prompts.push(
                 PromptAlias::new(original)
                     .set_some(name, PromptAlias::name)
                     .set_some(self.title, PromptAlias::title)
                     .set_some(self.description, PromptAlias::description),
             ),
-            (None, None, original) => Definition::Resource(
+            (None, None, original) => aliases.resources.push(
                 ResourceAlias::new(original.unwrap_or_default())
                     .set_some(self.uri, ResourceAlias::uri)
                     .set_some(name, ResourceAlias::name)
                     .set_some(self.title, ResourceAlias::title)
                     .set_some(self.description, ResourceAlias::description),
             ),
-        };
-        Some((kind, definition))
+        }
     }
 
     /// Returns the key that contains the original name: `tool`, `from`, `prompt` or `resource`.
@@ -238,26 +212,28 @@ impl From<ArgumentTable> for ArgumentAlias {
     }
 }
 
-// === impl Places ===
-
-impl Places {
-    /// Reports errors of the alias layer to `reader`, each at the key that caused it. `path` is the
-    /// path of the array of aliases in the configuration file.
-    fn report(&self, errors: &AliasErrors, path: &[Segment], reader: &mut Reader<'_, '_>) {
-        for error in errors.iter() {
-            let places = match error.list() {
-                ItemKind::Tool => &self.tools,
-                ItemKind::Prompt => &self.prompts,
-                ItemKind::Resource | ItemKind::ResourceTemplate => &self.resources,
-            };
-            let Some(place) = places.get(error.index()) else { continue };
-            let keys = error.keys().iter().enumerate().map(|(depth, key)| match key.as_str() {
-                "original" if depth == 0 => place.original.into(),
-                "name" if depth == 0 => place.name.into(),
-                key => key.into(),
-            });
-            let at = path.iter().cloned().chain([place.index.into()]).chain(keys);
-            reader.report(&at.collect::<Vec<_>>(), error.kind().to_string());
-        }
+/// Reports errors of the alias layer to `reader`, each at the key that caused it. `path` is the
+/// path of the array of aliases in the configuration file.
+fn report(
+    errors: &AliasErrors,
+    places: &[SourceLocation],
+    path: &[Segment],
+    reader: &mut Reader<'_, '_>,
+) {
+    for error in errors.iter() {
+        let is_listed = |place: &&SourceLocation| match error.list() {
+            ItemKind::Tool => matches!(place.original, "tool" | "from"),
+            ItemKind::Prompt => place.original == "prompt",
+            ItemKind::Resource | ItemKind::ResourceTemplate => place.original == "resource",
+        };
+        let mut places = places.iter().filter(is_listed);
+        let Some(place) = places.nth(error.index()) else { continue };
+        let keys = error.keys().iter().enumerate().map(|(depth, key)| match key.as_str() {
+            "original" if depth == 0 => place.original.into(),
+            "name" if depth == 0 => place.name.into(),
+            key => key.into(),
+        });
+        let at = path.iter().cloned().chain([place.index.into()]).chain(keys);
+        reader.report(&at.collect::<Vec<_>>(), error.kind().to_string());
     }
 }
