@@ -194,13 +194,12 @@ pub(super) fn build(
     if store == StoreName::Redis {
         redis.required(&at("store"), reader);
     }
-    for (key, is_given, of) in [
-        ("when_away", table.when_away.is_some(), StoreName::Redis),
-        ("lease", table.lease.is_some(), StoreName::Redis),
-        ("max_callers", table.max_callers.is_some(), StoreName::Memory),
+    for (key, is_given, of, name) in [
+        ("when_away", table.when_away.is_some(), StoreName::Redis, "redis"),
+        ("lease", table.lease.is_some(), StoreName::Redis, "redis"),
+        ("max_callers", table.max_callers.is_some(), StoreName::Memory, "memory"),
     ] {
         if is_given && store != of {
-            let name = of.name();
             reader.report(&at(key), format!("`{key}` belongs to `store = \"{name}\"`"));
         }
     }
@@ -392,17 +391,6 @@ impl CostTable {
 /// empty pointer, because it refers to the whole value.
 fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
-}
-
-// === impl StoreName ===
-
-impl StoreName {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Redis => "redis",
-        }
-    }
 }
 
 from_name!(UnitName => Unit { Calls Bytes Cost });
