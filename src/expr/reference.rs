@@ -181,13 +181,10 @@ pub(super) fn root(
         },
         "steps" if !names.steps.is_empty() => {
             let step = step(text, path.first(), names)?;
-            match path.get(1) {
-                None => Ok((Root::Step { step, field: Field::Output }, 1)),
-                Some(PathSegment::Key(name)) if Field::from_name(name).is_some() => {
-                    let field = Field::from_name(name).unwrap_or(Field::Output);
-                    Ok((Root::Step { step, field }, 2))
-                }
-                Some(other) => {
+            match (path.get(1), key(1).and_then(Field::from_name)) {
+                (None, _) => Ok((Root::Step { step, field: Field::Output }, 1)),
+                (_, Some(field)) => Ok((Root::Step { step, field }, 2)),
+                (Some(other), None) => {
                     let step = names.steps[step];
                     let other = other.to_string();
                     let sign = if text.starts_with('$') { "$" } else { "" };
