@@ -134,8 +134,7 @@ pub(super) fn build(
 ) -> Option<AuthConfig> {
     let AuthTable { resource, jwt, tokens } = table?;
     if cfg!(not(feature = "http")) {
-        let message = "`[auth]` needs a build with the feature `http`";
-        reader.report(&[SECTION.into()], message.to_owned());
+        reader.report(&[SECTION.into()], "`[auth]` needs a build with the feature `http`");
     }
     let mut texts = TextReader { path: vec![SECTION.into()], secrets: Vec::new(), reader };
     let resource = resource.and_then(|url| texts.identifier(&["resource"], url));

@@ -309,7 +309,7 @@ impl LimitTable {
         let at = |key: &str| [path, &[key.into()]].concat();
         let name = reader.required(self.name, "name", path);
         if name.trim().is_empty() {
-            reader.report(&at("name"), "blank name".to_owned());
+            reader.report(&at("name"), "blank name");
         } else if name == MAX_COST {
             // The error message contains this name if a run has exceeded its `max_cost`.
             let message = format!("`{MAX_COST}` is a key of composites: expected another name");
@@ -320,8 +320,7 @@ impl LimitTable {
             Some(limit) => Ok(limit),
             None => Err("missing key `limit`"),
         };
-        let limit =
-            limit.map_err(|message| reader.report(&at("limit"), message.to_owned())).ok()?;
+        let limit = limit.map_err(|message| reader.report(&at("limit"), message)).ok()?;
         let tools = selection(self.tools, None, ["tools", ""], path, reader);
         let max_per_call = reader.not_zero(path, "max_per_call", self.max_per_call);
         let mut budget = Budget::new(name, self.count.unwrap_or_default().into(), limit)
@@ -330,8 +329,7 @@ impl LimitTable {
             .set_some(max_per_call, Budget::max_per_call);
         if let Some(refill) = self.refill {
             if matches!(self.per, Some(PerName::Run)) {
-                let message = "`refill` cannot be used with `per = \"run\"`";
-                reader.report(&at("refill"), message.to_owned());
+                reader.report(&at("refill"), "`refill` cannot be used with `per = \"run\"`");
             }
             budget = budget.refill(refill.build(limit, &at("refill"), reader)?);
         }
@@ -344,7 +342,7 @@ impl LimitTable {
 impl RefillTable {
     fn build(self, limit: u64, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Refill> {
         let mut report = |key: &str, message: &str| {
-            reader.report(&[path, &[key.into()]].concat(), message.to_owned());
+            reader.report(&[path, &[key.into()]].concat(), message);
         };
         if self.amount == Some(0) {
             report("amount", "`amount` is zero: expected more, or leave the key out");
@@ -367,11 +365,11 @@ impl CostTable {
     fn build(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Cost> {
         let at = |key: &str| [path, &[key.into()]].concat();
         if self.tools.is_none() {
-            reader.report(&at("tools"), "missing key `tools`".to_owned());
+            reader.report(&at("tools"), "missing key `tools`");
         }
         let tools = selection(self.tools, None, ["tools", ""], path, reader);
         if self.cost.is_none() {
-            reader.report(&at("cost"), "missing key `cost`".to_owned());
+            reader.report(&at("cost"), "missing key `cost`");
         }
         if let Some(pointer) = &self.actual
             && !is_pointer(pointer)

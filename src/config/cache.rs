@@ -90,8 +90,7 @@ pub(super) fn apply(
     reader: &mut Reader<'_, '_>,
 ) -> StackLayer {
     if !tables.is_empty() {
-        let message = "`[[cache]]` needs a build with the feature `cache`";
-        reader.report(&[SECTION.into()], message.to_owned());
+        reader.report(&[SECTION.into()], "`[[cache]]` needs a build with the feature `cache`");
     }
     stack
 }
@@ -110,17 +109,15 @@ impl CacheTable {
     ) -> CacheRule {
         let at = |key: &str| [path, &[key.into()]].concat();
         if self.tools.is_none() {
-            reader.report(&at("tools"), "missing key `tools`".to_owned());
+            reader.report(&at("tools"), "missing key `tools`");
         }
         match self.ttl {
-            None => reader.report(&at("ttl"), "missing key `ttl`".to_owned()),
+            None => reader.report(&at("ttl"), "missing key `ttl`"),
             Some(Duration(ttl)) if ttl.is_zero() => {
-                let message = "`ttl` is zero: expected more, or leave the entry out";
-                reader.report(&at("ttl"), message.to_owned());
+                reader.report(&at("ttl"), "`ttl` is zero: expected more, or leave the entry out");
             }
             Some(Duration(ttl)) if ttl > MAX_TTL => {
-                let message = "`ttl` is too long: expected at most 365 days";
-                reader.report(&at("ttl"), message.to_owned());
+                reader.report(&at("ttl"), "`ttl` is too long: expected at most 365 days");
             }
             Some(_) => (),
         }

@@ -66,15 +66,15 @@ pub(super) fn build(
         let trusts_annotations = table.annotations.unwrap_or_default();
         match table.labels.as_deref() {
             None if trusts_annotations => (),
-            None => reader.report(&at("labels"), "missing key `labels`".to_owned()),
+            None => reader.report(&at("labels"), "missing key `labels`"),
             // An unknown label was reported, and is omitted.
             Some([]) if !reader.has_fault_in(&at("labels")) => {
-                reader.report(&at("labels"), "no labels: expected at least one".to_owned());
+                reader.report(&at("labels"), "no labels: expected at least one");
             }
             Some(_) => (),
         }
         if table.tools.is_none() && table.backends.is_none() {
-            reader.report(&path, "missing key `tools` or `backends`".to_owned());
+            reader.report(&path, "missing key `tools` or `backends`");
         }
         // An empty list would label nothing.
         for (key, names) in [("tools", &table.tools), ("backends", &table.backends)] {

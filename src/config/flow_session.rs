@@ -63,16 +63,15 @@ pub(super) fn build(
     let Some(table) = table else { return FlowSessionConfig::default() };
     let at = |key: &str| [SECTION.into(), key.into()];
     if table.mode.is_none() && !reader.has_fault_in(&at("mode")) {
-        reader.report(&at("mode"), "missing key `mode`".to_owned());
+        reader.report(&at("mode"), "missing key `mode`");
     }
     if policy.is_empty() && !reader.has_fault_in(&["flow".into()]) {
-        let message = "no tool has a label: expected `[[flow]]`";
-        reader.report(&[SECTION.into()], message.to_owned());
+        reader.report(&[SECTION.into()], "no tool has a label: expected `[[flow]]`");
     }
     let expires_after = table.expires_after.map(|Duration(time)| time);
     if expires_after.is_some_and(|time| time.is_zero()) {
         let message = "`expires_after` is zero: expected more, or `mode = \"off\"`";
-        reader.report(&at("expires_after"), message.to_owned());
+        reader.report(&at("expires_after"), message);
     }
     FlowSessionConfig {
         mode: table.mode.map_or_else(SessionMode::default, From::from),

@@ -79,7 +79,7 @@ pub(super) fn build(
     let file = reader.required(table.file, "file", &[SECTION.into()]);
     if file.trim().is_empty() {
         let message = "`file` is blank: expected the path of the lock, such as `tools.lock`";
-        reader.report(&[SECTION.into(), Segment::from("file")], message.to_owned());
+        reader.report(&[SECTION.into(), Segment::from("file")], message);
     }
     let file = sources.directory().join(file);
     sources.set_lock(file.clone());

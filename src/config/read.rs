@@ -229,7 +229,7 @@ impl<'a, 't> Reader<'a, 't> {
     ///
     /// The array indices in `path` count only valid elements, because the reader skips invalid
     /// elements.
-    pub(super) fn report(&mut self, path: &[Segment], message: String) {
+    pub(super) fn report(&mut self, path: &[Segment], message: impl Into<String>) {
         let (path, span) = self.locate(path);
         let is_told = |end| {
             self.reported.contains(&DisplayPath(path.get(..end).unwrap_or(&path)).to_string())
@@ -237,12 +237,12 @@ impl<'a, 't> Reader<'a, 't> {
         if (1..=path.len()).any(is_told) {
             return;
         }
-        let message = match (&self.view, path.first()) {
-            (Some(view), Some(Segment::Key(section))) if section != VIEWS => {
-                format!("{message} (in the view `{}`)", sanitized(&view.path))
-            }
-            _ => message,
-        };
+        let mut message = message.into();
+        if let (Some(view), Some(Segment::Key(section))) = (&self.view, path.first())
+            && section != VIEWS
+        {
+            message = format!("{message} (in the view `{}`)", sanitized(&view.path));
+        }
         self.push(&path, message, span);
     }
 

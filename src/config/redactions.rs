@@ -48,7 +48,7 @@ impl RedactionTable {
     fn build(self, path: &[Segment], reader: &mut Reader<'_, '_>) -> Option<Redaction> {
         let at = |key: &str| [path, &[key.into()]].concat();
         if self.tools.is_none() {
-            reader.report(&at("tools"), "missing key `tools`".to_owned());
+            reader.report(&at("tools"), "missing key `tools`");
         }
         let tools = selection(self.tools, None, ["tools", ""], path, reader);
         let (key, pointers) = match (self.remove, self.only) {
@@ -56,11 +56,11 @@ impl RedactionTable {
             (None, Some(pointers)) => ("only", pointers),
             (Some(_), Some(_)) => {
                 let message = "`only` and `remove` exclude each other: expected one of them";
-                reader.report(&at("only"), message.to_owned());
+                reader.report(&at("only"), message);
                 return None;
             }
             (None, None) => {
-                reader.report(&at("remove"), "missing key `remove`, or `only`".to_owned());
+                reader.report(&at("remove"), "missing key `remove`, or `only`");
                 return None;
             }
         };

@@ -64,18 +64,17 @@ pub(super) fn build(table: Option<RedisTable>, reader: &mut Reader<'_, '_>) -> R
     let Some(table) = table else { return RedisConfig::default() };
     let at = |key: &str| [SECTION.into(), Segment::from(key)];
     if cfg!(not(feature = "redis")) {
-        let message = "`[redis]` needs a build with the feature `redis`";
-        reader.report(&[SECTION.into()], message.to_owned());
+        reader.report(&[SECTION.into()], "`[redis]` needs a build with the feature `redis`");
     }
     if table.url.is_none() {
-        reader.report(&at("url"), "missing key `url`".to_owned());
+        reader.report(&at("url"), "missing key `url`");
     }
     let url = table.url.and_then(|url| reader.expand(&at("url"), url.into_exposed()));
     let url = url.map(|url| url.value).unwrap_or_default();
     if table.prefix.as_ref().is_some_and(|prefix| prefix.is_empty() || prefix.contains(['{', '}']))
     {
         let message = "illegal prefix: expected at least one character, and no `{` or `}`";
-        reader.report(&at("prefix"), message.to_owned());
+        reader.report(&at("prefix"), message);
     }
     let timeout = reader.not_zero(&[SECTION.into()], "timeout", table.timeout);
     let settings = RedisSettings { url: Secret::new(url), prefix: table.prefix, timeout };
@@ -99,8 +98,7 @@ impl RedisConfig {
     /// requires a Redis server, such as `store = "redis"`.
     pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
-            let message = "missing section `[redis]` with its `url`";
-            reader.report(path, message.to_owned());
+            reader.report(path, "missing section `[redis]` with its `url`");
         }
     }
 

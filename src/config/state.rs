@@ -144,8 +144,7 @@ fn keys(
 ) -> Vec<(String, Secret<String>)> {
     let array = [SECTION.into(), Segment::from("keys")];
     if tables.as_ref().is_some_and(Vec::is_empty) && !reader.has_fault_in(&array) {
-        let message = "no keys: expected at least one, or leave `keys` out";
-        reader.report(&array, message.to_owned());
+        reader.report(&array, "no keys: expected at least one, or leave `keys` out");
     }
     let mut ids = HashMap::new();
     let mut keys = Vec::new();

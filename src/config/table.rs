@@ -124,7 +124,7 @@ impl<'a, 't> TableReader<'_, 'a, 't> {
     /// Reports an error in the table as a whole.
     pub(super) fn report_here(&mut self, message: &str) {
         let path = self.reader.path.clone();
-        self.reader.report(&path, message.to_owned());
+        self.reader.report(&path, message);
     }
 
     /// Reports each key of the table that is not in `keys` as unknown.

@@ -93,7 +93,7 @@ pub(super) fn build(
     let results = results.map(|table| {
         if max.is_none() && !reader.has_fault_in(&path) {
             let message = "no result is truncated: expected `max_result_bytes` in `[truncate]`";
-            reader.report(&[RESULTS.into()], message.to_owned());
+            reader.report(&[RESULTS.into()], message);
         }
         let settings = table.build(redis, caller, reader);
         let store = settings.build(redis);
@@ -156,7 +156,7 @@ impl ResultsTable {
             redis.required(&at("store"), reader);
             if self.max_total_bytes.is_some() {
                 let message = "`max_total_bytes` belongs to `store = \"memory\"`";
-                reader.report(&at("max_total_bytes"), message.to_owned());
+                reader.report(&at("max_total_bytes"), message);
             }
         }
         let sizes = [self.max_result_bytes, self.max_total_bytes, self.max_caller_bytes];

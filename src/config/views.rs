@@ -109,7 +109,7 @@ pub(super) fn build(
         if let Some(scopes) = &table.scopes
             && let Err(message) = check_scopes(scopes, shared.auth.as_ref(), reader)
         {
-            reader.report(&[&at[..], &["scopes".into()]].concat(), message.to_owned());
+            reader.report(&[&at[..], &["scopes".into()]].concat(), message);
         }
         let scopes = table.scopes.clone().unwrap_or_default();
         let own = reader.in_view(index, &path, |reader| {
