@@ -372,24 +372,23 @@ fn output(import: &mut Import<'_>, node: &Node, scope: Scope<'_>) -> Option<Tabl
 fn property(import: &mut Import<'_>, node: &Node, scope: Scope<'_>) -> Option<Value> {
     let known = ["type", "description", "value", "properties", "default"];
     let fields = import.fields(node, &known, &[])?;
-    let mut property = Map::new();
-    property.insert("type".to_owned(), import.required(&fields, "type")?.into());
+    let mut property = json!({ "type": import.required(&fields, "type")? });
     if let Some(description) = import.optional(&fields, "description") {
-        property.insert("description".to_owned(), description.trim_end().into());
+        property["description"] = description.trim_end().into();
     }
     if let Some(node) = fields.get("value") {
         let value = template(import, node, scope, translate::value);
-        property.insert("value".to_owned(), value.unwrap_or_default().into());
+        property["value"] = value.unwrap_or_default().into();
     }
     if let Some(node) = fields.get("properties") {
         let inner = import.map(Some(node)).iter();
         let inner = inner.filter_map(|member| {
             Some((member.key.clone(), self::property(import, &member.value, scope)?))
         });
-        property.insert("properties".to_owned(), Value::Object(inner.collect::<Map<_, _>>()));
+        property["properties"] = Value::Object(inner.collect::<Map<_, _>>());
     }
     if let Some(node) = fields.get("default") {
-        property.insert("default".to_owned(), node.to_json());
+        property["default"] = node.to_json();
     }
-    Some(Value::Object(property))
+    Some(property)
 }
