@@ -128,7 +128,7 @@ pub(super) struct FileTable {
     advertise: AdvertiseTable,
     /// Composite tools, which call other tools.
     // Read key by key, see `composite_tools::read`.
-    #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
+    #[cfg_attr(test, schemars(with = "Vec<super::tests::schema::Composite>"))]
     composite_tools: IgnoredAny,
     /// Views, which offer the same backends at other paths with different layers and composites.
     views: Vec<ViewTable>,

@@ -777,15 +777,11 @@ mod progress;
 mod read;
 mod redactions;
 mod redis;
-#[cfg(test)]
-mod reference;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod reloaded;
 mod router;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod running;
-#[cfg(test)]
-mod schema;
 mod secret;
 mod secret_spans;
 mod sections;
@@ -797,6 +793,8 @@ mod store_limits;
 mod stores;
 mod table;
 mod targets;
+#[cfg(test)]
+mod tests;
 mod text_reader;
 mod tool_patterns;
 #[cfg(feature = "toolhive")]

@@ -70,7 +70,7 @@ pub(super) struct ViewTable {
     advertise: Option<AdvertiseTable>,
     /// Composite tools, which call other tools.
     // Read key by key, see `composite_tools::read`.
-    #[cfg_attr(test, schemars(with = "Vec<super::schema::Composite>"))]
+    #[cfg_attr(test, schemars(with = "Vec<super::tests::schema::Composite>"))]
     composite_tools: IgnoredAny,
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use super::Config;
+use crate::config::Config;
 
 /// The environment variable that makes the test write the guide instead of comparing it with the
 /// generated text.

@@ -1,21 +1,21 @@
-//! Generates the JSON Schema of a configuration file from the table types in this module. The
-//! schemas of composites come from a separate file that is written by hand, because composites have
-//! no table types.
+//! Generates the JSON Schema of a configuration file from the table types. The schemas of
+//! composites come from a separate file that is written by hand, because composites have no table
+//! types.
 
 use std::{borrow::Cow, collections::BTreeSet, env, fs, path::Path};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
-use super::{
-    Config, composite_tools,
-    duration::Duration,
-    file::FileTable,
-    output, steps,
-    table::{self, Variants},
-};
 use crate::{
     composite::{BranchOrder, JsonType, Labels, OnLimit, TaskMode, Then, Trace},
+    config::{
+        Config, composite_tools,
+        duration::Duration,
+        file::FileTable,
+        output, steps,
+        table::{self, Variants},
+    },
     named::Named,
 };
 
@@ -58,7 +58,7 @@ fn every_key_is_described() {
 
 /// Returns the JSON Schema of composites, which is written by hand.
 fn composites() -> Value {
-    serde_json::from_str(include_str!("composite_tools.schema.json")).expect("it is JSON")
+    serde_json::from_str(include_str!("../composite_tools.schema.json")).expect("it is JSON")
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn tidy(schema: &mut Value) {
 
 /// A placeholder for composites in the generated schema. It becomes a reference to the schema that
 /// is written by hand.
-pub(super) struct Composite;
+pub(in crate::config) struct Composite;
 
 impl JsonSchema for Composite {
     fn schema_name() -> Cow<'static, str> {
