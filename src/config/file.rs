@@ -232,8 +232,7 @@ impl Config {
         } else {
             None
         };
-        let masks = reader.take_masks();
-        let faults = reader.finish();
+        let (faults, masks) = reader.finish();
         let source = source.masked(masks);
         match config {
             Some(config) if faults.is_empty() => Ok(config),

@@ -479,15 +479,11 @@ impl<'a, 't> Reader<'a, 't> {
         }
     }
 
-    /// Removes and returns the spans that this reader has found to contain possible secrets. Error
-    /// messages must mask them, in addition to the spans that the source already masks.
-    pub(super) fn take_masks(&mut self) -> Vec<Range<usize>> {
-        mem::take(&mut self.masks)
-    }
-
-    /// Returns all mistakes that were found.
-    pub(super) fn finish(self) -> Faults {
-        self.faults
+    /// Returns all mistakes that were found, and the spans that this reader has found to contain
+    /// possible secrets. Error messages must mask them, in addition to the spans that the source
+    /// already masks.
+    pub(super) fn finish(self) -> (Faults, Vec<Range<usize>>) {
+        (self.faults, self.masks)
     }
 }
 

@@ -35,7 +35,7 @@ fn read(text: &str) -> (Outer, Vec<String>) {
     let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
     let mut reader = Reader::new(&source, &root, &|_| None);
     let outer = reader.read();
-    let Faults { all: faults, is_complete: complete, .. } = reader.finish();
+    let (Faults { all: faults, is_complete: complete, .. }, _) = reader.finish();
     assert!(complete);
     let faults =
         faults.into_iter().map(|fault| format!("{}: {}", DisplayPath(&fault.path), fault.message));
