@@ -4,40 +4,26 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    approval::{self, ApprovedTools},
-    compile::{Compiled, Program},
-    flow::ListedFlows,
+    approval,
+    compile::Compiled,
+    layer::CompositeLayer,
     resolve::{Available, Resolved},
 };
 use crate::{
     catalog::{Known, Needs, Tools},
-    engine::{limits::CallLimits, plan::Step},
+    engine::plan::Step,
     intercept::InterceptInformed,
     message::{ItemKind, Reply, Request},
-    warnings::Warnings,
 };
 
 /// Adds the composites of a layer to the replies that list tools, and declares the `tools`
 /// capability in the replies that contain the server capabilities.
-#[derive(Clone, Debug)]
-pub(super) struct Listing {
-    pub(super) program: Arc<Program>,
-    pub(super) checks: Arc<Checks>,
-}
-
+///
 /// Checks composites against the tools of the inner service whenever tools are listed. Logs
 /// problems as warnings and remarks.
-#[derive(Debug)]
-pub(super) struct Checks {
-    pub(super) warnings: Warnings,
-    pub(super) remarks: Warnings,
-    pub(super) approved_tools: ApprovedTools,
-    /// The maximum size of the state of a suspended run, in bytes, that the store accepts. `None`
-    /// if the store reports no maximum.
-    pub(super) state_room: Option<usize>,
-    pub(super) limits: CallLimits,
-    /// The policy for data flows through composites. `None` if all flows are allowed.
-    pub(super) flow: Option<Arc<ListedFlows>>,
+#[derive(Clone, Debug)]
+pub(super) struct Listing {
+    pub(super) layer: Arc<CompositeLayer>,
 }
 
 /// The part of a reply that this layer changes. It depends on the method of the request.
@@ -64,14 +50,14 @@ impl Concern {
     }
 }
 
-// === impl Checks ===
+// === impl Listing ===
 
-impl Checks {
+impl Listing {
     /// Logs a remark if the state of a run may be too large for the store when the run asks a
     /// question. The run would then fail after earlier steps may have changed something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
-        let max = self.limits.result_bytes(composite.limits);
-        let Some(room) = self.state_room.filter(|&room| room < max) else { return };
+        let max = self.layer.limits.result_bytes(composite.limits);
+        let Some(room) = self.layer.state.max_bytes().filter(|&room| room < max) else { return };
         let plan = &composite.plan;
         let may_change = |step: &Step| {
             step.action.sites().any(|call| !available.targets[call.site].is_read_only())
@@ -79,7 +65,7 @@ impl Checks {
         let Some(found) = plan.find_unchecked(composite.asking, may_change) else { return };
         let id = |step: usize| &*plan.steps()[step].id;
         let (step, output, question) = (id(found.step), id(found.output), id(found.question));
-        self.remarks.warn(format_args!(
+        self.layer.remarks.warn(format_args!(
             "composite `{}`: step `{step}` may change something, and the output of `{output}` is \
              kept for later until `{question}` is answered; if the state is then larger than \
              {room} bytes, the run fails after `{step}`: set `store = \"memory\"` or a larger \
@@ -89,33 +75,30 @@ impl Checks {
     }
 }
 
-// === impl Listing ===
-
 impl InterceptInformed for Listing {
     type Derived = Resolved;
     type Memo = Concern;
 
     fn derive(&self, tools: &Tools) -> Resolved {
-        let Checks { warnings, flow, .. } = &*self.checks;
-        let forbidden = flow.as_ref().map(|flow| flow.forbidden(&self.program, tools, warnings));
+        let CompositeLayer { program, warnings, remarks, approved_tools, flow, .. } = &*self.layer;
+        let forbidden = flow.as_ref().map(|flow| flow.forbidden(program, tools, warnings));
         let forbidden = forbidden.unwrap_or_default();
-        let resolved = Resolved::new(&self.program, tools, &forbidden, warnings);
-        for (at, composite) in self.program.composites.iter().enumerate() {
+        let resolved = Resolved::new(program, tools, &forbidden, warnings);
+        for (at, composite) in program.composites.iter().enumerate() {
             if let Some(available) = resolved.available(at) {
-                self.checks.remark_state(composite, available);
+                self.remark_state(composite, available);
             }
         }
-        let Checks { remarks, approved_tools, .. } = &*self.checks;
-        approval::check(&self.program, &resolved, remarks, approved_tools);
+        approval::check(program, &resolved, remarks, approved_tools);
         resolved
     }
 
     fn needs_tools(&self) -> bool {
-        !self.program.is_empty()
+        !self.layer.program.is_empty()
     }
 
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
-        if !self.program.is_empty() && request.lists_first_tools() {
+        if !self.layer.program.is_empty() && request.lists_first_tools() {
             Needs::AllTools
         } else {
             Needs::Nothing
@@ -131,7 +114,7 @@ impl InterceptInformed for Listing {
     }
 
     fn awaits_reply(&self, concern: &Concern) -> bool {
-        *concern != Concern::Nothing && !self.program.is_empty()
+        *concern != Concern::Nothing && !self.layer.program.is_empty()
     }
 
     fn on_reply(&self, concern: Concern, known: Option<&Arc<Known<Resolved>>>, reply: &mut Reply) {
@@ -148,11 +131,11 @@ impl InterceptInformed for Listing {
         let Some(list) = reply.tools_mut() else { return };
         // The composite owns its name even while it cannot run. Otherwise, a tool of the same name
         // would appear and disappear again as the composite's tools change.
-        list.tools.retain(|tool| self.program.find(&tool.name).is_none());
+        list.tools.retain(|tool| self.layer.program.find(&tool.name).is_none());
         // The tools are known only if the request lists the first page. Composites are appended to
         // this page.
         let Some(known) = known else { return };
-        let composites = 0..self.program.composites.len();
+        let composites = 0..self.layer.program.composites.len();
         list.tools.reserve_exact(composites.len());
         let available = composites.filter_map(|composite| known.derived().available(composite));
         list.tools.extend(available.map(|available| available.tool.clone()));

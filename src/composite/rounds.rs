@@ -13,10 +13,10 @@ use rmcp::model::{
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    cancelled_runs::CancelledRuns,
     checkpoints::{CallCheckpoint, unsaved},
     compile::Compiled,
     journaled::answer_in_journal,
+    layer::CompositeLayer,
     run::{Ended, Runner},
     suspended_run::SuspendedRun,
 };
@@ -31,24 +31,10 @@ use crate::{
     },
     fingerprint::Fingerprint,
     message::{
-        Context, ContextKey, Reply, Request, ToolService,
+        Context, Reply, Request, ToolService,
         client::{MAX_ASKED, too_many},
     },
-    observe::Observers,
-    store::Store,
 };
-
-/// The settings of a composite layer that apply to all of its composites.
-pub(super) struct Settings {
-    pub(super) limits: CallLimits,
-    pub(super) heartbeat: Duration,
-    /// The store that contains suspended runs while they wait for answers.
-    pub(super) store: Arc<dyn Store>,
-    pub(super) caller: Option<ContextKey>,
-    pub(super) observers: Observers,
-    /// Runs finally steps after a call was cancelled. `None` if no composite has such steps.
-    pub(super) cancelled_runs: Option<CancelledRuns>,
-}
 
 /// The state of a composite call between two rounds. In each round, the composite runs until it
 /// ends or asks questions.
@@ -74,9 +60,9 @@ struct Called<'c> {
     /// The arguments as the client sent them.
     arguments: Option<JsonObject>,
     context: &'c Context,
-    settings: &'c Settings,
+    layer: &'c CompositeLayer,
     /// Stores the state of the run while it runs. `None` if the state is stored only while the run
-    /// waits for answers, in [`Settings::store`].
+    /// waits for answers, in the store of the layer.
     checkpoint: Option<Arc<CallCheckpoint>>,
 }
 
@@ -86,27 +72,26 @@ pub(super) fn answer<S>(
     runner: Runner<S>,
     composite: usize,
     mut request: Request,
-    settings: Arc<Settings>,
     started: Instant,
 ) -> impl Future<Output = Result<Reply, S::Error>> + Send + use<S>
 where
     S: ToolService,
 {
     request.context_mut().note_live_client();
-    let program = runner.program.clone();
+    let layer = runner.layer.clone();
     // An `async` block at the end reserves space for fewer values than an `async fn`, which would
     // reserve space for its arguments twice.
     async move {
         if let Err(error) = check_runtime() {
             return Ok(error);
         }
-        let settings = &*settings;
+        let layer = &*layer;
         let Some(call) = request.tool_call_mut() else {
             return Ok(Reply::malformed("tools/call"));
         };
         let arguments = call.arguments.take();
         let has_state = call.request_state.is_some();
-        let compiled = &program.composites[composite];
+        let compiled = &layer.program.composites[composite];
         let is_cancellable = compiled.plan.runs_on_cancel();
         let is_stored =
             request.context().checkpoint().is_some() || request.context().journal().is_some();
@@ -115,21 +100,21 @@ where
             // The client cannot answer questions, so there is only one round, and the run is never
             // suspended.
             let used = Used::default();
-            let scope = Scope::resumed(settings.limits, compiled.timeout, used, started);
-            let scope = scope.heartbeat(settings.heartbeat).observers(settings.observers.clone());
+            let scope = Scope::resumed(layer.limits, compiled.timeout, used, started);
+            let scope = scope.heartbeat(layer.heartbeat).observers(layer.observers.clone());
             let context = request.context();
             let called = (composite, arguments, None);
-            let run = runner.run(&program, called, context, scope, None, None);
+            let run = runner.run(&layer.program, called, context, scope, None, None);
             return Ok(run.await.map_or_else(Reply::from, Reply::from));
         }
         let answered = |call: &mut CallToolRequestParams| {
             (call.input_responses.take(), call.request_state.take())
         };
         let (answers, state) = request.tool_call_mut().map(answered).unwrap_or_default();
-        let fingerprint = program.fingerprint(composite);
+        let fingerprint = layer.program.fingerprint(composite);
         let context = request.context();
         let (at, checkpoint) = (composite, None);
-        let called = Called { at, compiled, fingerprint, arguments, context, settings, checkpoint };
+        let called = Called { at, compiled, fingerprint, arguments, context, layer, checkpoint };
         let checkpoint = context
             .checkpoint()
             .map(|checkpoint| Arc::new(CallCheckpoint::new(checkpoint.clone(), called.binding())));
@@ -174,7 +159,7 @@ impl Rounds {
         self.round += 1;
         self.asked = self.asked.saturating_add(questions);
         limits.check_rounds(self.round)?;
-        check_asked(self.asked)
+        if self.asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
     }
 }
 
@@ -207,7 +192,7 @@ impl Called<'_> {
             let client = self.context.live_client().filter(|_| self.is_in_memory());
             // A live client is asked while its call continues, and counts its questions itself.
             let more = if client.is_some() { 0 } else { asks.question_count() };
-            let within = rounds.count(more, self.settings.limits);
+            let within = rounds.count(more, self.layer.limits);
             if let (Some(journal), Ok(()), None) = (self.context.journal(), &within, &rounds.closed)
             {
                 let Some(answered) = answer_in_journal(journal, plan, asks).await else {
@@ -265,8 +250,8 @@ impl Called<'_> {
     {
         let (scope, saving) = (self.scope(rounds), self.saving(rounds));
         let called = (self.at, self.arguments.clone(), rounds.run.take());
-        let (program, scoped) = (runner.program.clone(), scope.clone());
-        let run = runner.run_cancellable(&program, called, self.context, scoped, saving);
+        let (program, scoped) = (&self.layer.program, scope.clone());
+        let run = runner.run_cancellable(program, called, self.context, scoped, saving);
         match run.await {
             Ok(Ended::Asks(asks)) => {
                 rounds.used = scope.used();
@@ -358,10 +343,10 @@ impl Called<'_> {
     fn scope(&self, rounds: &Rounds) -> Scope {
         let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
         let left = self.compiled.timeout.saturating_sub(active);
-        let scope = Scope::resumed(self.settings.limits, left, rounds.used, self.context.now());
-        let scope = scope.heartbeat(self.settings.heartbeat);
-        let scope = scope.observers(self.settings.observers.clone());
-        match (&rounds.closed, self.settings.store.max_bytes()) {
+        let CompositeLayer { limits, heartbeat, observers, state, .. } = self.layer;
+        let scope = Scope::resumed(*limits, left, rounds.used, self.context.now());
+        let scope = scope.heartbeat(*heartbeat).observers(observers.clone());
+        match (&rounds.closed, state.max_bytes()) {
             (Some(why), _) => scope.close(why.clone()),
             // A live client is asked while the run stays in memory. Only for other clients, the
             // store limits the size of the state.
@@ -371,12 +356,6 @@ impl Called<'_> {
             (None, _) => scope,
         }
     }
-}
-
-/// Returns an error if `asked`, the number of questions that a call has asked in all of its rounds,
-/// exceeds [`MAX_ASKED`].
-fn check_asked(asked: usize) -> Result<(), String> {
-    if asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
 }
 
 fn failed(why: String) -> Reply {

@@ -23,10 +23,10 @@ use tower_service::Service;
 
 use super::{
     answer::{OutputSchema, answer},
-    cancelled_runs::CancelledRuns,
     checkpoints,
     compile::{Compiled, Program, Route},
     input::Checked,
+    layer::CompositeLayer,
     resolve::{Available, Resolved},
     target_call::{TargetCall, check_depth, protocol},
 };
@@ -56,14 +56,11 @@ const CANCELLED: &str = "the call was cancelled";
 
 /// Runs composites. Calls the tools of the inner service and nested composites.
 pub(super) struct Runner<S> {
-    pub(super) program: Arc<Program>,
+    pub(super) layer: Arc<CompositeLayer>,
     pub(super) known: Arc<Known<Resolved>>,
     /// Boxed because the service may be large, and the future of a run has space for several copies
     /// of it.
     pub(super) inner: Box<S>,
-    /// Runs finally steps after a call was cancelled. `None` if no composite of the program has
-    /// such steps.
-    pub(super) cancelled_runs: Option<CancelledRuns>,
 }
 
 /// Calls the targets of one composite for the engine, through the trait [`Caller`].
@@ -170,19 +167,22 @@ where
             let cancelled = Some(Arc::default());
             return Either::Left(self.run(program, called, context, scope, cancelled, None));
         }
-        let Some(runs) = self.cancelled_runs.clone().filter(|_| plan.runs_on_cancel()) else {
+        if !plan.runs_on_cancel() {
             return Either::Left(self.run(program, called, context, scope, None, saving));
-        };
+        }
         // The calls of finally steps must not end with the request of the client. All other calls
         // end because their futures are dropped.
         let cancellation =
             saving.as_ref().map(|_| context.cancellation().cloned().unwrap_or_default());
         let context = context.without_cancellation();
-        let program = self.program.clone();
+        let layer = self.layer.clone();
+        let runs = layer.cancelled_runs.clone();
         let grace = plan.grace().unwrap_or_default();
         Either::Right(runs.start(grace, cancellation, |cancelled| {
-            async move { self.run(&program, called, &context, scope, Some(cancelled), saving).await }
-                .boxed()
+            let run = async move {
+                self.run(&layer.program, called, &context, scope, Some(cancelled), saving).await
+            };
+            run.boxed()
         }))
     }
 
@@ -195,7 +195,7 @@ where
     /// cancellation. If `saving` is set, the run stores its state while it runs.
     ///
     /// Arguments are checked before the future is created, which keeps the future small. `program`
-    /// must be the same program that the runner contains.
+    /// must be the program of the runner's layer.
     pub(super) fn run<'r>(
         self,
         program: &'r Program,
@@ -367,12 +367,7 @@ fn end(
 
 impl<S: Clone> Clone for Runner<S> {
     fn clone(&self) -> Self {
-        Self {
-            program: self.program.clone(),
-            known: self.known.clone(),
-            inner: self.inner.clone(),
-            cancelled_runs: self.cancelled_runs.clone(),
-        }
+        Self { layer: self.layer.clone(), known: self.known.clone(), inner: self.inner.clone() }
     }
 }
 
@@ -393,7 +388,7 @@ impl<S: Service<Request>> Targets<S> {
     /// Returns whether the call site with the index `site` calls a tool of the inner service or
     /// another composite.
     fn route(&self, site: usize) -> Route {
-        self.runner.program.composites[self.composite].targets[site].route
+        self.runner.layer.program.composites[self.composite].targets[site].route
     }
 }
 
@@ -425,7 +420,7 @@ where
     }
 
     fn asking(&self) -> StepSet {
-        self.runner.program.composites[self.composite].asking
+        self.runner.layer.program.composites[self.composite].asking
     }
 
     fn call(&mut self, call: Call) -> impl Future<Output = Called> + Send + 'static {
@@ -505,7 +500,7 @@ async fn run_nested<S>(
 where
     S: ToolService,
 {
-    let program = runner.program.clone();
+    let program = runner.layer.program.clone();
     let Compiled { plan, timeout, .. } = &program.composites[composite];
     let state = match answered.map(|answered| *answered) {
         None => None,

@@ -16,14 +16,13 @@ use tower_service::Service;
 use super::{
     CompositeLayer, Preview,
     compile::Program,
-    listing::{Checks, Concern, Listing},
+    listing::{Concern, Listing},
     resolve::Resolved,
-    rounds::{self, Settings},
+    rounds,
     run::Runner,
 };
 use crate::{
     catalog::{Known, ListError, Lookup, Needs},
-    engine::plan::Plan,
     intercept::Informed,
     message::{ItemKind, Refusal, Reply, Request, ToolService},
     response_future::ResponseFuture,
@@ -35,18 +34,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Composite<S> {
     listing: Informed<Listing, S>,
-    settings: Arc<Settings>,
-}
-
-/// The way in which the middleware answers a request.
-enum Route {
-    /// The request is forwarded to the inner service.
-    Inner,
-    /// The request is forwarded to the inner service, and the [`Listing`] adds composites to its
-    /// tool list, or the `tools` capability to its capabilities.
-    Listing,
-    /// The request calls a composite. Contains the index of the composite.
-    Run(usize),
 }
 
 // === impl CompositeLayer ===
@@ -55,37 +42,12 @@ impl<S> Layer<S> for CompositeLayer {
     type Service = Composite<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Composite::new(self, inner)
+        let listing = Listing { layer: Arc::new(self.clone()) };
+        Composite { listing: Informed::with_catalogs(listing, inner, self.catalogs.clone()) }
     }
 }
 
 // === impl Composite ===
-
-impl<S> Composite<S> {
-    pub(super) fn new(layer: &CompositeLayer, inner: S) -> Self {
-        let checks = Checks {
-            warnings: layer.warnings.clone(),
-            remarks: layer.remarks.clone(),
-            approved_tools: layer.approved_tools.clone(),
-            state_room: layer.state.max_bytes(),
-            limits: layer.limits,
-            flow: layer.flow.clone(),
-        };
-        let listing = Listing { program: layer.program.clone(), checks: Arc::new(checks) };
-        let listing = Informed::with_catalogs(listing, inner, layer.catalogs.clone());
-        let mut plans = layer.program.composites.iter().map(|composite| &composite.plan);
-        let runs_on_cancel = plans.any(Plan::runs_on_cancel);
-        let settings = Settings {
-            limits: layer.limits,
-            heartbeat: layer.heartbeat,
-            store: layer.state.clone(),
-            caller: layer.caller.clone(),
-            observers: layer.observers.clone(),
-            cancelled_runs: runs_on_cancel.then(|| layer.cancelled_runs.clone()),
-        };
-        Self { listing, settings: Arc::new(settings) }
-    }
-}
 
 impl<S> Composite<S> {
     /// Returns the inner service, to which composites send their tool calls.
@@ -133,15 +95,15 @@ where
         composite: &str,
         arguments: JsonObject,
     ) -> Result<Preview, ErrorData> {
-        let rule = self.listing.rule().clone();
+        let rule = self.listing.rule();
+        let program = &rule.layer.program;
         let refused = |refusal: Refusal| refusal.to_error();
         let name = || composite.to_owned().into();
-        let Some(at) = rule.program.find(composite) else {
+        let Some(at) = program.find(composite) else {
             return Err(refused(Refusal::Unknown { kind: ItemKind::Tool, name: name() }));
         };
         let lookup = self.listing.catalogs().lookup(&crate::message::Context::default());
-        let program = rule.program.clone();
-        let known = known(lookup, at, &rule, self.get_ref(), Instant::now()).await;
+        let known = known(lookup, at, rule, self.get_ref(), Instant::now()).await;
         let Some(available) = known.as_ref().and_then(|(known, _)| known.derived().available(at))
         else {
             return Err(refused(Refusal::Unavailable { kind: ItemKind::Tool, name: name() }));
@@ -168,11 +130,17 @@ where
 
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
-        match Route::of(&self.listing.rule().program, &request) {
-            Route::Inner => ResponseFuture::forwarded(self.listing.inner_mut().call(request)),
-            Route::Listing => ResponseFuture::boxed(Box::pin(self.listing.call(request))),
-            Route::Run(composite) => ResponseFuture::boxed(self.run(composite, request)),
+        let program = &self.listing.rule().layer.program;
+        if !program.is_empty() {
+            if Concern::of(&request) != Concern::Nothing {
+                return ResponseFuture::boxed(Box::pin(self.listing.call(request)));
+            }
+            let composite = request.tool_call().and_then(|call| program.find(&call.name));
+            if let Some(composite) = composite {
+                return ResponseFuture::boxed(self.run(composite, request));
+            }
         }
+        ResponseFuture::forwarded(self.listing.inner_mut().call(request))
     }
 }
 
@@ -194,29 +162,27 @@ where
             return Box::pin(ready(Ok(refusal.into())));
         }
         let rule = self.listing.rule();
-        let program = rule.program.clone();
-        let settings = self.settings.clone();
-        let cancelled_runs = settings.cancelled_runs.clone();
+        let layer = rule.layer.clone();
         let lookup = self.listing.catalogs().lookup(request.context());
         let now = Instant::now();
         match known(lookup, composite, rule, &*inner, now) {
             // The future is not nested in another one, which would move it once more.
             Either::Left(found) => match found.into_inner() {
                 Some((known, started)) => {
-                    let runner = Runner { program, known, inner, cancelled_runs };
-                    Box::pin(rounds::answer(runner, composite, request, settings, started))
+                    let runner = Runner { layer, known, inner };
+                    Box::pin(rounds::answer(runner, composite, request, started))
                 }
-                None => Box::pin(ready(Ok(unavailable(&program, composite)))),
+                None => Box::pin(ready(Ok(unavailable(&layer.program, composite)))),
             },
             Either::Right(listed) => Box::pin(async move {
                 if let Err(error) = rounds::check_runtime() {
                     return Ok(error);
                 }
                 let Some((known, started)) = listed.await else {
-                    return Ok(unavailable(&program, composite));
+                    return Ok(unavailable(&layer.program, composite));
                 };
-                let runner = Runner { program, known, inner, cancelled_runs };
-                rounds::answer(runner, composite, request, settings, started).await
+                let runner = Runner { layer, known, inner };
+                rounds::answer(runner, composite, request, started).await
             }),
         }
     }
@@ -246,7 +212,7 @@ fn known<S>(
 where
     S: ToolService,
 {
-    let name = &rule.program.composites[composite].name;
+    let name = &rule.layer.program.composites[composite].name;
     let can_run = move |known: &Known<Resolved>| known.derived().available(composite).is_some();
     let load = |context| crate::intercept::load(rule.clone(), inner.clone(), context);
     if let Some(known) = lookup.find(Needs::Tool(name), now, can_run, load) {
@@ -266,24 +232,7 @@ impl<S: fmt::Debug> fmt::Debug for Composite<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Composite")
             .field("listing", &self.listing)
-            .field("state", &self.settings.store)
+            .field("state", &self.listing.rule().layer.state)
             .finish_non_exhaustive()
-    }
-}
-
-// === impl Route ===
-
-impl Route {
-    #[inline]
-    fn of(program: &Program, request: &Request) -> Self {
-        if program.is_empty() { Self::Inner } else { Self::among_composites(program, request) }
-    }
-
-    fn among_composites(program: &Program, request: &Request) -> Self {
-        if Concern::of(request) != Concern::Nothing {
-            return Self::Listing;
-        }
-        let composite = request.tool_call().and_then(|call| program.find(&call.name));
-        composite.map_or(Self::Inner, Self::Run)
     }
 }

@@ -35,7 +35,7 @@ impl Called<'_> {
         let waiting = waiting_for(questions.keys().map(String::as_str));
         let is_end = |key: &str, response: &Response| run.is_ended_by(plan, key, response);
         let mut answers = pin!(ask(client, questions, is_end));
-        let heartbeat = self.settings.heartbeat;
+        let heartbeat = self.layer.heartbeat;
         let Some(progress) = self.context.progress().filter(|_| !heartbeat.is_zero()) else {
             return answers.await;
         };

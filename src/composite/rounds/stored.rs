@@ -49,7 +49,7 @@ impl Called<'_> {
     /// Truncates the preserved outputs of a run so that its state is small enough for the store.
     /// Then stores the run, and returns the reply that sends its open questions to the client.
     async fn put_trimmed(&self, kept: &mut SuspendedRun) -> Result<Reply, String> {
-        let room = self.settings.store.max_bytes();
+        let room = self.layer.state.max_bytes();
         let share = room.map_or(MAX_PRESERVED, |room| room / PRESERVED_SHARE);
         kept.run.trim_preserved(&mut { share });
         let mut json = kept.to_json();
@@ -60,7 +60,7 @@ impl Called<'_> {
         let Some(bytes) = json else {
             return Err("the run cannot wait for an answer: a result is nested too deep".to_owned());
         };
-        let (store, binding) = (&self.settings.store, self.binding());
+        let (store, binding) = (&self.layer.state, self.binding());
         let caller = self.caller_key();
         match store.put(bytes, binding.as_bytes(), caller.as_deref()).await {
             Ok(text) => Ok(self.asks(&kept.run, Some(text))),
@@ -86,7 +86,7 @@ impl Called<'_> {
             // All reasons have the same error, so that clients cannot probe for valid states.
             Reply::from(ErrorData::invalid_params("invalid `requestState`", None))
         };
-        let (store, binding) = (&self.settings.store, self.binding());
+        let (store, binding) = (&self.layer.state, self.binding());
         let caller = self.caller_key();
         let bytes = match store.take(text, binding.as_bytes(), caller.as_deref()).await {
             Ok(bytes) => bytes,
@@ -108,7 +108,7 @@ impl Called<'_> {
     /// Returns the key by which the store limits the space of each caller. Returns `None` if the
     /// layer does not distinguish callers.
     fn caller_key(&self) -> Option<Vec<u8>> {
-        let caller = self.settings.caller.as_ref()?;
+        let caller = self.layer.caller.as_ref()?;
         Some(caller_key(caller(self.context).as_deref()))
     }
 
@@ -116,7 +116,7 @@ impl Called<'_> {
     /// A suspended run is stored with this fingerprint, and only a call with the same fingerprint
     /// can resume it. This prevents other callers from resuming the run.
     pub(super) fn binding(&self) -> Fingerprint {
-        let caller = self.settings.caller.as_ref().and_then(|caller| caller(self.context));
+        let caller = self.layer.caller.as_ref().and_then(|caller| caller(self.context));
         let arguments = Value::Object(self.arguments.clone().unwrap_or_default());
         Fingerprinter::default()
             .and(&json!(["mcp-composite/run/1", &*self.compiled.name, caller]))
