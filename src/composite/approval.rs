@@ -93,7 +93,7 @@ fn effects(program: &Program, resolved: &Resolved) -> Vec<Vec<Effect>> {
     for &at in &program.callees_first {
         let targets = program.composites[at].targets.iter().enumerate();
         let effect = |route: Route, site: usize| match route {
-            Route::Inner => resolved.available(at).map(|it| it.targets[site].effect()),
+            Route::Inner => resolved.available(at).map(|it| it.targets[site].effect),
             // A composite with a question protects its own calls.
             Route::Composite(callee) if !program.composites[callee].plan.questions.is_empty() => {
                 Some(Effect::Harmless)

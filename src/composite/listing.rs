@@ -60,7 +60,7 @@ impl Listing {
         let Some(room) = self.layer.state.max_bytes().filter(|&room| room < max) else { return };
         let plan = &composite.plan;
         let may_change = |step: &Step| {
-            step.action.sites().any(|call| !available.targets[call.site].is_read_only())
+            step.action.sites().any(|call| !available.targets[call.site].is_read_only)
         };
         let Some(found) = plan.find_unchecked(composite.asking, may_change) else { return };
         let id = |step: usize| &*plan.steps()[step].id;

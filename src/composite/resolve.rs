@@ -35,18 +35,10 @@ use crate::{
 /// of the inner service changes.
 #[derive(Debug)]
 pub(super) struct Resolved {
-    /// One element for each composite, in the order of the definitions.
-    pub(super) composites: Vec<Resolution>,
-}
-
-/// The result of looking up the tools that a composite calls.
-#[derive(Debug)]
-pub(super) enum Resolution {
-    /// All required tools exist, so the composite can run.
-    Available(Box<Available>),
-    /// A required tool is missing, or the policy for data flows forbids the composite. The
-    /// composite is not listed and cannot run.
-    Missing,
+    /// One element for each composite, in the order of the definitions. An element is `None` if a
+    /// required tool is missing, or if the policy for data flows forbids the composite. The
+    /// composite is then not listed and cannot run.
+    composites: Vec<Option<Box<Available>>>,
 }
 
 /// A composite whose required tools all exist, so that it can be listed and run.
@@ -75,10 +67,11 @@ pub(super) struct ResolvedTarget {
     closed: bool,
     arguments: ArgumentSource,
     /// `true` if the tool has the annotation `readOnlyHint: true`.
-    read_only: bool,
-    /// `true` if the tool has the annotation `readOnlyHint: true` or `idempotentHint: true`.
-    repeatable: bool,
-    effect: Effect,
+    pub(super) is_read_only: bool,
+    /// `true` if the tool has the annotation `readOnlyHint: true` or `idempotentHint: true`. Such a
+    /// tool is called again if the server stopped during a call.
+    pub(super) is_repeatable: bool,
+    pub(super) effect: Effect,
 }
 
 /// The source of the arguments of a target's tool call.
@@ -104,11 +97,11 @@ impl Resolved {
         forbidden: &BTreeSet<usize>,
         warnings: &Warnings,
     ) -> Self {
-        let mut composites: Vec<_> =
-            program.composites.iter().map(|_| Resolution::Missing).collect();
+        let mut composites: Vec<_> = program.composites.iter().map(|_| None).collect();
         let allowed = program.callees_first.iter().filter(|at| !forbidden.contains(*at));
         for &at in allowed {
-            composites[at] = Resolution::new(&program.composites[at], tools, &composites, warnings);
+            let found = find_tools(&program.composites[at], tools, &composites);
+            composites[at] = Available::new(&program.composites[at], &found, warnings);
         }
         Self { composites }
     }
@@ -116,49 +109,48 @@ impl Resolved {
     /// Returns the composite with this index. Returns `None` if one of its required tools is
     /// missing, or if the composite is forbidden.
     pub(super) fn available(&self, composite: usize) -> Option<&Available> {
-        self.composites[composite].available()
+        self.composites[composite].as_deref()
     }
 }
 
-// === impl Resolution ===
+// === impl Available ===
 
-impl Resolution {
-    fn new(compiled: &Compiled, tools: &Tools, composites: &[Self], warnings: &Warnings) -> Self {
-        let found = find_tools(compiled, tools, composites);
-        if !check_presence(compiled, &found, warnings) {
-            return Self::Missing;
+impl Available {
+    /// `found` contains the tools that the targets of the composite call, ordered by call site.
+    /// Returns `None` if a required tool is missing.
+    fn new(compiled: &Compiled, found: &[Option<&Tool>], warnings: &Warnings) -> Option<Box<Self>> {
+        if !check_presence(compiled, found, warnings) {
+            return None;
         }
-        warn_of_misfits(compiled, &found, warnings);
-        let annotations = annotations(compiled, &found, warnings);
-        let input_schema = input_schema(compiled, &found);
-        let calls = compiled.plan.sites().zip(&found);
+        warn_of_misfits(compiled, found, warnings);
+        let annotations = annotations(compiled, found, warnings);
+        let input_schema = input_schema(compiled, found);
+        let calls = compiled.plan.sites().zip(found);
         let targets: Vec<_> =
             calls.map(|(call, tool)| ResolvedTarget::new(call, *tool, &input_schema)).collect();
         // A default in a declared input schema belongs to the composite itself, so all targets
         // receive it.
         let passes_given = compiled.input_schema.is_none()
             && targets.iter().any(|target| target.arguments == ArgumentSource::Input);
-        let of_tools = schema_of_tools(compiled, &found);
+        let of_tools = schema_of_tools(compiled, found);
         let tool = tool(compiled, of_tools.cloned(), input_schema.clone(), annotations);
         let output = match (of_tools, &tool.output_schema) {
             (Some(schema), _) => OutputSchema::OfTools(Arc::new(InputSchema::new(schema.clone()))),
             (None, Some(_)) => OutputSchema::Own,
             (None, None) => OutputSchema::None,
         };
-        Self::Available(Box::new(Available {
-            tool,
-            input: Input::new(input_schema),
-            passes_given,
-            output,
-            targets,
-        }))
+        let input = Input::new(input_schema);
+        Some(Box::new(Self { tool, input, passes_given, output, targets }))
     }
 
-    fn available(&self) -> Option<&Available> {
-        match self {
-            Self::Available(available) => Some(available),
-            Self::Missing => None,
-        }
+    /// Adds the defaults of the input schema to the arguments of a call, and then checks the
+    /// arguments; see [`Input::check`].
+    pub(super) fn check(
+        &self,
+        tool: &str,
+        arguments: Option<JsonObject>,
+    ) -> Result<Checked, Refusal> {
+        self.input.check(tool, arguments, self.passes_given)
     }
 }
 
@@ -167,13 +159,13 @@ impl Resolution {
 fn find_tools<'t>(
     compiled: &Compiled,
     tools: &'t Tools,
-    composites: &'t [Resolution],
+    composites: &'t [Option<Box<Available>>],
 ) -> Vec<Option<&'t Tool>> {
     let targets = compiled.plan.sites().zip(&compiled.targets);
     targets
         .map(|(call, target)| match target.route {
             Route::Inner => tools.get(&call.tool),
-            Route::Composite(callee) => composites[callee].available().map(|callee| &callee.tool),
+            Route::Composite(callee) => composites[callee].as_ref().map(|callee| &callee.tool),
         })
         .collect()
 }
@@ -358,20 +350,6 @@ fn tool(
     tool
 }
 
-// === impl Available ===
-
-impl Available {
-    /// Adds the defaults of the input schema to the arguments of a call, and then checks the
-    /// arguments; see [`Input::check`].
-    pub(super) fn check(
-        &self,
-        tool: &str,
-        arguments: Option<JsonObject>,
-    ) -> Result<Checked, Refusal> {
-        self.input.check(tool, arguments, self.passes_given)
-    }
-}
-
 // === impl ResolvedTarget ===
 
 impl ResolvedTarget {
@@ -389,25 +367,17 @@ impl ResolvedTarget {
             Arguments::Input => ArgumentSource::Input,
         };
         let annotations = tool.and_then(|tool| tool.annotations.as_ref());
-        let read_only = annotations.and_then(|it| it.read_only_hint) == Some(true);
-        let repeatable = read_only || annotations.and_then(|it| it.idempotent_hint) == Some(true);
-        let effect = tool.map_or(Effect::Harmless, |_| Effect::new(annotations));
-        let (name, schema) = (call.tool.clone(), schema.map(Input::new));
-        Self { name, schema, closed, arguments, read_only, repeatable, effect }
-    }
-
-    pub(super) const fn effect(&self) -> Effect {
-        self.effect
-    }
-
-    pub(super) const fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    /// Returns `true` if the tool is annotated as read-only or idempotent. Such a tool is called
-    /// again if the server stopped during a call.
-    pub(super) const fn is_repeatable(&self) -> bool {
-        self.repeatable
+        let is_read_only = annotations.and_then(|it| it.read_only_hint) == Some(true);
+        let is_idempotent = annotations.and_then(|it| it.idempotent_hint) == Some(true);
+        Self {
+            name: call.tool.clone(),
+            schema: schema.map(Input::new),
+            closed,
+            arguments,
+            is_read_only,
+            is_repeatable: is_read_only || is_idempotent,
+            effect: tool.map_or(Effect::Harmless, |_| Effect::new(annotations)),
+        }
     }
 
     /// Converts the arguments of a tool call to the types that the input schema of the tool

@@ -408,11 +408,11 @@ where
     }
 
     fn is_read_only(&self, site: usize) -> bool {
-        self.available().is_some_and(|available| available.targets[site].is_read_only())
+        self.available().is_some_and(|available| available.targets[site].is_read_only)
     }
 
     fn is_repeatable(&self, site: usize) -> bool {
-        self.available().is_some_and(|available| available.targets[site].is_repeatable())
+        self.available().is_some_and(|available| available.targets[site].is_repeatable)
     }
 
     fn abilities(&self, _: &Context) -> Abilities {
