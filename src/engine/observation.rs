@@ -27,12 +27,9 @@ use crate::{
 
 /// Observes a run of a composite: reports its events to observers, and records its tracing spans
 /// and metrics.
-///
-/// If an `Observation` is dropped while its run is running, it reports that the run was dropped.
 pub(crate) struct Observation<'p> {
     plan: &'p Plan,
     observed: ObservedRun,
-    phase: Phase,
     /// If `true`, the run is ending and starts no further steps. Such steps are reported as skipped
     /// with the reason `ended`.
     is_ending: bool,
@@ -41,7 +38,11 @@ pub(crate) struct Observation<'p> {
 }
 
 /// The observers of a run, and the data for their events and for metrics.
+///
+/// If an `ObservedRun` is dropped while its run is running or suspended, it reports that the run
+/// was dropped.
 struct ObservedRun {
+    phase: Phase,
     observers: Observers,
     run: RunId,
     handle: RunHandle,
@@ -55,6 +56,8 @@ struct ObservedRun {
     /// The name of the task. `None` if the run is nested or does not belong to a task.
     task: Option<Arc<str>>,
     begun: Instant,
+    /// The time for which the run ran before its suspension. `None` if the run is not suspended.
+    suspended_after: Option<Duration>,
     span: Span,
     metrics: bool,
     /// The running steps and loop elements.
@@ -67,10 +70,7 @@ struct ObservedRun {
 /// Clones refer to the same run. If the last clone is dropped before [`release`](Self::release),
 /// observers receive the event that the run was dropped.
 #[derive(Clone, Default)]
-pub(super) struct Suspended(Option<Arc<SuspendedRun>>);
-
-/// The run, and the time for which it ran before its suspension. `None` after the run was released.
-struct SuspendedRun(Mutex<Option<(ObservedRun, Duration)>>);
+pub(super) struct Suspended(Option<Arc<Mutex<Option<ObservedRun>>>>);
 
 /// A running step or loop element.
 struct Open {
@@ -113,6 +113,7 @@ enum Phase {
     Before {
         was_put_away: bool,
     },
+    /// The run is running, or it is suspended in the memory of this process.
     Running,
     Over,
 }
@@ -143,6 +144,7 @@ impl<'p> Observation<'p> {
             context.continue_trace_in_run(&span);
         }
         let observed = ObservedRun {
+            phase: Phase::Before { was_put_away: false },
             observers: observers.clone(),
             run,
             handle: RunHandle::new(run),
@@ -151,13 +153,13 @@ impl<'p> Observation<'p> {
             view,
             task: context.task_name().filter(|_| place.is_none()),
             begun,
+            suspended_after: None,
             span,
             metrics: context.is_measured(),
             open: Vec::new(),
         };
-        let phase = Phase::Before { was_put_away: false };
         let traces_contents = context.is_traced_with_contents();
-        Some(Box::new(Self { plan, observed, phase, is_ending: false, traces_contents }))
+        Some(Box::new(Self { plan, observed, is_ending: false, traces_contents }))
     }
 
     pub(super) const fn id(&self) -> u64 {
@@ -167,7 +169,7 @@ impl<'p> Observation<'p> {
     /// Records that the run resumes after a suspension. [`begin`](Self::begin) then reports it as
     /// resumed instead of started.
     pub(super) const fn resume(&mut self) {
-        self.phase = Phase::Before { was_put_away: true };
+        self.observed.phase = Phase::Before { was_put_away: true };
     }
 
     /// Adds a branch of a resuming run: a step or loop element that was waiting for the user's
@@ -201,9 +203,8 @@ impl<'p> Observation<'p> {
 
     /// Reports that the run has started or resumed. Does nothing if this was already reported.
     pub(super) fn begin(&mut self, arguments: Option<&JsonObject>) {
-        let Phase::Before { was_put_away } = mem::replace(&mut self.phase, Phase::Running) else {
-            return;
-        };
+        let before = mem::replace(&mut self.observed.phase, Phase::Running);
+        let Phase::Before { was_put_away } = before else { return };
         self.notify(if was_put_away { What::RunResumed } else { What::RunStarted { arguments } });
     }
 
@@ -319,46 +320,20 @@ impl<'p> Observation<'p> {
     /// Reports that the run is suspended until the user has answered its questions. Returns the ID
     /// of the run in events, and the observation to store in the state of the run. If the run never
     /// resumes, dropping the observation reports that the run was dropped.
-    pub(super) fn put_away(&mut self) -> (u64, Suspended) {
-        self.phase = Phase::Over;
-        self.notify(What::RunSuspended);
-        End::SUSPENDED.record(&self.observed.span);
-        let ObservedRun {
-            observers,
-            run,
-            handle,
-            name,
-            place,
-            view,
-            task,
-            begun,
-            metrics,
-            open,
-            ..
-        } = &mut self.observed;
-        let observed = ObservedRun {
-            observers: observers.clone(),
-            run: *run,
-            handle: handle.clone(),
-            name: name.clone(),
-            place: place.clone(),
-            view: view.clone(),
-            task: task.clone(),
-            begun: *begun,
-            // The run gets a new span when it resumes.
-            span: Span::none(),
-            metrics: *metrics,
-            open: mem::take(open),
-        };
-        let took = observed.took();
-        let id = observed.run.0;
-        (id, Suspended(Some(Arc::new(SuspendedRun(Mutex::new(Some((observed, took))))))))
+    pub(super) fn put_away(self) -> (u64, Suspended) {
+        let mut observed = self.observed;
+        observed.notify(What::RunSuspended);
+        End::SUSPENDED.record(&observed.span);
+        // The run gets a new span when it resumes.
+        observed.span = Span::none();
+        observed.suspended_after = Some(observed.took());
+        (observed.run.0, Suspended(Some(Arc::new(Mutex::new(Some(observed))))))
     }
 
     /// Reports that the run has ended with `result`. `limit` is the name of the limit that ended
     /// the run, such as `max_calls`, or `None`.
     pub(crate) fn finish(&mut self, result: &CallToolResult, limit: LimitName) {
-        if mem::replace(&mut self.phase, Phase::Over) == Phase::Running {
+        if mem::replace(&mut self.observed.phase, Phase::Over) == Phase::Running {
             let took = self.observed.took();
             let is_error = result.is_error == Some(true);
             self.notify(What::RunFinished { is_error, limit, took, result: Some(result) });
@@ -440,14 +415,6 @@ impl<'p> Observation<'p> {
     }
 }
 
-impl Drop for Observation<'_> {
-    fn drop(&mut self) {
-        if self.phase == Phase::Running {
-            self.observed.end_all();
-        }
-    }
-}
-
 // === impl ObservedRun ===
 
 impl ObservedRun {
@@ -479,8 +446,10 @@ impl ObservedRun {
         });
     }
 
+    /// Returns the time for which the run has been running, without its suspension.
     fn took(&self) -> Duration {
-        Instant::now().saturating_duration_since(self.begun)
+        let until_now = || Instant::now().saturating_duration_since(self.begun);
+        self.suspended_after.unwrap_or_else(until_now)
     }
 
     fn notify(&self, what: What<'_>) {
@@ -492,6 +461,14 @@ impl ObservedRun {
         self.span.in_scope(|| self.observers.notify(&event));
         if self.metrics {
             crate::metrics::happened(&event);
+        }
+    }
+}
+
+impl Drop for ObservedRun {
+    fn drop(&mut self) {
+        if self.phase == Phase::Running {
+            self.end_all();
         }
     }
 }
@@ -526,22 +503,10 @@ impl Suspended {
     /// Removes the observation, so that dropping it no longer reports the run as dropped. Called
     /// when the run resumes, or when a store takes over its state.
     pub(super) fn release(&mut self) {
-        if let Some(run) = self.0.take() {
-            run.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
-    }
-}
-
-// === impl SuspendedRun ===
-
-impl Drop for SuspendedRun {
-    fn drop(&mut self) {
-        let run = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some((mut observed, took)) = run.take() {
-            // The time for which the run was suspended does not count.
-            let now = Instant::now();
-            observed.begun = now.checked_sub(took).unwrap_or(now);
-            observed.end_all();
+        let Some(run) = self.0.take() else { return };
+        let observed = run.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut observed) = observed {
+            observed.phase = Phase::Over;
         }
     }
 }

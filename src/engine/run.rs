@@ -371,7 +371,7 @@ impl<'p, C: Caller> Run<'p, C> {
         if pause == Pause::Suspended {
             let state = &mut self.scheduler.state;
             state.spent = self.scope.spent();
-            if let Some(watching) = &mut self.scheduler.effects.watching {
+            if let Some(watching) = self.scheduler.effects.watching.take() {
                 let (watched, suspended) = watching.put_away();
                 (state.watched, state.suspended) = (Some(watched), suspended);
             }
