@@ -8,18 +8,17 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
-    Next, Run,
-    effects::Ended,
-    journaled::{JournalNext, JournaledCall},
-};
-use crate::engine::{
-    branches::BranchId,
-    caller::{Called, Caller},
-    detached::Detached,
-    outcome::StepError,
-    scheduler::Scheduler,
-    scope::Scope,
+use super::{Next, Run, effects::Ended, journaled::JournaledCall};
+use crate::{
+    engine::{
+        branches::BranchId,
+        caller::{Called, Caller},
+        detached::Detached,
+        outcome::StepError,
+        scheduler::Scheduler,
+        scope::Scope,
+    },
+    message::journal::JournalEvent,
 };
 
 // === impl Run ===
@@ -85,20 +84,22 @@ impl<C: Caller> Run<'_, C> {
                 return Poll::Pending;
             };
             match ready!(journaled.poll_next(due, cx)) {
-                None => (),
-                Some(JournalNext::Due) => return Poll::Ready(Next::Due(due)),
-                Some(JournalNext::Cancelled) => {
+                JournalEvent::Due => return Poll::Ready(Next::Due(due)),
+                JournalEvent::Cancelled => {
                     if let Some(cancelled) = &self.cancelled {
                         cancelled.store(true, Ordering::Release);
                     }
                     return Poll::Ready(Next::Cancelled);
                 }
-                Some(JournalNext::Ended(running, output)) => {
-                    let called = journaled.count(&running, *output, self.scope);
-                    let at = self.instant().saturating_duration_since(self.begun);
-                    let ended = Ended::of(running.begun, called, at);
-                    return Poll::Ready(Next::Finished(running.id, Ok(ended)));
+                JournalEvent::Ended { effect, output } => {
+                    if let Some((running, called)) = journaled.end(effect, output, self.scope) {
+                        let at = self.instant().saturating_duration_since(self.begun);
+                        let ended = Ended::of(running.begun, called, at);
+                        return Poll::Ready(Next::Finished(running.id, Ok(ended)));
+                    }
                 }
+                // A late answer to a question of an earlier round.
+                JournalEvent::Answered { .. } => (),
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::{
     panic::AssertUnwindSafe,
     sync::Arc,
-    task::{Context as TaskContext, Poll, ready},
+    task::{Context as TaskContext, Poll},
     time::Duration,
 };
 
@@ -60,7 +60,7 @@ pub(super) struct JournaledCall {
 
 /// The output of a tool call in the journal.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Output {
+struct Output {
     called: Called,
     /// The usage of a nested run, which counts toward the limits of this run.
     #[serde(skip_serializing_if = "Usage::is_empty", default)]
@@ -111,48 +111,35 @@ impl Journaled {
     }
 
     /// Returns the next event.
-    pub(super) fn poll_next(
-        &mut self,
-        due: Instant,
-        cx: &mut TaskContext<'_>,
-    ) -> Poll<Option<JournalNext>> {
-        Poll::Ready(Some(match ready!(self.journal.poll_next(due, cx)) {
-            JournalEvent::Due => JournalNext::Due,
-            JournalEvent::Cancelled => JournalNext::Cancelled,
-            JournalEvent::Ended { effect, output } => {
-                let place = self.running.iter().position(|running| running.effect == effect);
-                let Some(place) = place else { return Poll::Ready(None) };
-                let output = match output {
-                    Ok(output) => Output::parse(&output),
-                    Err(reason) => Output::failed(StepError::new(ErrorKind::Lost, reason)),
-                };
-                JournalNext::Ended(self.running.remove(place), Box::new(output))
-            }
-            // A late answer to a question of an earlier round.
-            JournalEvent::Answered { .. } => return Poll::Ready(None),
-        }))
+    pub(super) fn poll_next(&self, due: Instant, cx: &mut TaskContext<'_>) -> Poll<JournalEvent> {
+        self.journal.poll_next(due, cx)
     }
 
-    /// Counts the output of a call toward the limits of `scope`, and returns the reply.
-    pub(super) fn count(&self, running: &Running, output: Output, scope: &Scope) -> Called {
-        let Output { called, used, charged } = output;
+    /// Ends a tool call with the output of its effect, or with the reason why there is no output.
+    /// Counts the output toward the limits of `scope`, and returns the call and its reply. Returns
+    /// `None` if the call was aborted.
+    pub(super) fn end(
+        &mut self,
+        effect: u64,
+        output: Result<Vec<u8>, String>,
+        scope: &Scope,
+    ) -> Option<(Running, Called)> {
+        let place = self.running.iter().position(|running| running.effect == effect)?;
+        let running = self.running.remove(place);
+        let Output { called, used, charged } = match output {
+            Ok(output) => Output::parse(&output),
+            Err(reason) => Output::failed(StepError::new(ErrorKind::Lost, reason)),
+        };
         if let Some(account) = scope.account() {
             account.raise(&charged);
         }
         self.account.raise(&charged);
         if running.is_nested {
             scope.meter().add(&used);
-            return called;
+            return Some((running, called));
         }
-        scope.keep(&called).and(called)
+        Some((running, scope.keep(&called).and(called)))
     }
-}
-
-/// An event of the journal for a run.
-pub(super) enum JournalNext {
-    Ended(Running, Box<Output>),
-    Due,
-    Cancelled,
 }
 
 // === impl Output ===
