@@ -2,19 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use futures::{
-    FutureExt,
-    future::{self, BoxFuture},
-};
+use futures::{FutureExt, future};
 use serde::Serialize;
 
 use super::{compile::Compiled, suspended_run::SuspendedRun};
 use crate::{
-    engine::{
-        saving::{SaveState, Saving},
-        scope::Used,
-        state::RunState,
-    },
+    engine::{saving::Saving, state::RunState},
     fingerprint::Fingerprint,
     message::checkpoint::{Checkpoint, CheckpointError},
     warnings::sanitize::Reason,
@@ -28,13 +21,6 @@ pub(super) struct CallCheckpoint {
     checkpoint: Arc<dyn Checkpoint>,
     /// The fingerprint of the call. Only a call with the same fingerprint can continue the run.
     binding: Fingerprint,
-}
-
-/// Stores the state of a run together with the numbers of rounds and questions so far.
-struct Round {
-    call: Arc<CallCheckpoint>,
-    round: usize,
-    asked: usize,
 }
 
 /// Returns the error text for a run that ended because its state could not be stored. `is_new` is
@@ -112,7 +98,19 @@ impl CallCheckpoint {
         is_new: bool,
     ) -> Box<Saving> {
         let call = self.clone();
-        Box::new(Saving::new(Arc::new(Round { call, round, asked }), is_new))
+        let save = move |state: &RunState, used| match call.encode(&SuspendedRun {
+            round,
+            asked,
+            used,
+            run: state,
+        }) {
+            Ok(bytes) => {
+                let checkpoint = call.checkpoint.clone();
+                async move { checkpoint.save(bytes).await }.boxed()
+            }
+            Err(error) => future::ready(Err(error)).boxed(),
+        };
+        Box::new(Saving::new(Box::new(save), is_new))
     }
 
     fn encode<R: Serialize>(&self, run: &SuspendedRun<R>) -> Result<Vec<u8>, CheckpointError> {
@@ -122,25 +120,6 @@ impl CallCheckpoint {
         let mut bytes = format!("{}\n", self.binding).into_bytes();
         bytes.extend(json);
         Ok(bytes)
-    }
-}
-
-// === impl Round ===
-
-impl SaveState for Round {
-    fn save(
-        &self,
-        state: &RunState,
-        used: Used,
-    ) -> BoxFuture<'static, Result<(), CheckpointError>> {
-        let run = SuspendedRun { round: self.round, asked: self.asked, used, run: state };
-        match self.call.encode(&run) {
-            Ok(bytes) => {
-                let checkpoint = self.call.checkpoint.clone();
-                async move { checkpoint.save(bytes).await }.boxed()
-            }
-            Err(error) => future::ready(Err(error)).boxed(),
-        }
     }
 }
 

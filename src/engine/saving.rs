@@ -1,9 +1,6 @@
 //! Stores the state of a run while the run is running, so that another process can continue it.
 
-use std::{
-    sync::Arc,
-    task::{Context as TaskContext, Poll},
-};
+use std::task::{Context as TaskContext, Poll};
 
 use futures::{FutureExt, future::BoxFuture};
 
@@ -13,16 +10,13 @@ use crate::message::checkpoint::CheckpointError;
 /// The result of storing the state of a run.
 pub(crate) type Saved = Result<(), CheckpointError>;
 
-/// Stores the state of one run.
-pub(crate) trait SaveState: Send + Sync {
-    /// Serializes and stores the state of the run. `used` is the resource usage of the whole call
-    /// of the composite.
-    fn save(&self, state: &RunState, used: Used) -> BoxFuture<'static, Saved>;
-}
+/// Serializes and stores the state of one run. Its arguments are the state, and the resource usage
+/// of the whole call of the composite.
+pub(crate) type SaveState = dyn Fn(&RunState, Used) -> BoxFuture<'static, Saved> + Send + Sync;
 
 /// The progress of storing a run while it is running.
 pub(crate) struct Saving {
-    pub(super) store: Arc<dyn SaveState>,
+    pub(super) store: Box<SaveState>,
     /// If `true`, the run has not stored a state yet, and therefore has not called a tool.
     pub(super) is_new: bool,
     /// The progress of the run when its state was last stored. `None` if it was not stored yet.
@@ -43,9 +37,9 @@ pub(crate) struct Unsaved {
 // === impl Saving ===
 
 impl Saving {
-    /// Creates a value for a run whose state is stored in `store`. `is_new` is `true` for a new
-    /// run, and `false` for a run that resumes.
-    pub(crate) fn new(store: Arc<dyn SaveState>, is_new: bool) -> Self {
+    /// Creates a value for a run whose state `store` stores. `is_new` is `true` for a new run, and
+    /// `false` for a run that resumes.
+    pub(crate) fn new(store: Box<SaveState>, is_new: bool) -> Self {
         Self { store, is_new, saved: None, pending: None, failure: None }
     }
 

@@ -45,7 +45,7 @@ impl<C: Caller> Run<'_, C> {
         let watched = self.scheduler.effects.watching.as_ref().map(|watching| watching.id());
         let Some(saving) = &mut self.saving else { return };
         let (spent, used) = (self.scope.spent(), self.scope.used());
-        let save = |state: &RunState| saving.store.save(state, used);
+        let save = |state: &RunState| (saving.store)(state, used);
         let pending = self.scheduler.with_stored_state(spent, watched, self.now, save);
         saving.pending = Some(pending);
         saving.saved = Some(self.scheduler.progress());
