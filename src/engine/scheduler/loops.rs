@@ -126,45 +126,28 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         else {
             return;
         };
-        let each = self.loops.swap_remove(place);
-        let outcome = if each.is_skipped() {
+        let each = &self.loops[place];
+        if each.is_skipped() {
+            self.loops.swap_remove(place);
             self.state.skipped_elements.retain(|element| element.step != step);
-            Outcome { error: self.why_ended().map(Box::new), ..Outcome::skipped() }
-        } else if let Some(error) = each.uncalled() {
-            let since = each.since;
-            self.state.preserve_loop(each);
-            let outcome = Outcome::ended(since, now, Status::Failed, Some(error));
-            Outcome { attempts: 0, ..outcome }
-        } else {
-            self.loop_outcome(each, now)
-        };
-        self.finish(step, outcome);
-    }
-
-    /// Returns the outcome of a loop whose elements have all ended.
-    fn loop_outcome(&mut self, each: Loop<'p>, now: Duration) -> Outcome {
-        let (since, attempts) = (each.since, each.attempts);
-        if each.definition.ends_at_success() && !each.has_completed_any() {
-            let why = self.why_ended().unwrap_or_else(|| each.no_success());
-            self.state.preserve_loop(each);
-            return Outcome { attempts, ..Outcome::ended(since, now, Status::Failed, Some(why)) };
+            let error = self.why_ended().map(Box::new);
+            return self.finish(step, Outcome { error, ..Outcome::skipped() });
         }
-        let outcome = Outcome::ended(since, now, Status::Completed, None);
-        let mut outcome = Outcome { attempts, ..outcome };
-        outcome.set_output(each.into_output());
-        outcome
+        let is_in_vain = each.definition.ends_at_success() && !each.has_completed_any();
+        let no_success = || self.why_ended().unwrap_or_else(|| each.no_success());
+        if let Some(error) = each.uncalled().or_else(|| is_in_vain.then(no_success)) {
+            return self.fail_loop(place, Status::Failed, Some(error), now);
+        }
+        let each = self.loops.swap_remove(place);
+        self.end_step(step, each.since, each.attempts, Ok(each.into_output()), now);
     }
 
     /// Ends a loop after the first success. Cancels its running elements and skips the remaining
     /// ones.
     fn end_at_success(&mut self, place: usize, now: Duration) {
         let each = self.loops.swap_remove(place);
-        let (step, since) = (each.step, each.since);
-        let attempts = each.attempts + self.drop_elements(step);
-        let outcome = Outcome::ended(since, now, Status::Completed, None);
-        let mut outcome = Outcome { attempts, ..outcome };
-        outcome.set_output(each.into_partial_output());
-        self.finish(step, outcome);
+        let attempts = each.attempts + self.drop_elements(each.step);
+        self.end_step(each.step, each.since, attempts, Ok(each.into_partial_output()), now);
     }
 
     /// Drops the running calls and pending questions of a loop. Returns the number of their

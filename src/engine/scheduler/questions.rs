@@ -156,8 +156,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.end_step(step, begun, attempts, counted.map(|()| output), now);
     }
 
-    /// Ends a step that called no tool. `ended` is its output or its error.
-    fn end_step(
+    /// Ends a step that is not a single tool call. `ended` is its output or its error.
+    pub(super) fn end_step(
         &mut self,
         step: usize,
         begun: Duration,
