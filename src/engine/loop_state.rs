@@ -1,4 +1,4 @@
-//! The state of a loop in a stored run.
+//! The state of a loop, which is stored with its run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,13 +9,18 @@ use super::{
     record::present,
 };
 
-/// The progress of a loop in a stored run, from which the run can resume.
+/// The progress of a loop, from which a stored run can resume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoopState {
     pub(super) step: usize,
+    /// The elements of the collection. Empty for a loop that repeats a call.
     pub(super) items: Vec<Value>,
+    /// The result of each element, or `None` for elements that have not ended. A loop that repeats
+    /// a call adds an element for each further iteration.
     pub(super) iterations: Vec<Option<Iteration>>,
+    /// The index of the first element that has not started.
     pub(super) next: usize,
+    /// The number of tool calls of the elements that have ended, including retries.
     pub(super) attempts: u32,
     /// Milliseconds between the start of the run and the start of the loop.
     pub(super) started_ms: u64,

@@ -61,9 +61,9 @@ impl RunProgress {
     /// resumes.
     pub(super) fn split(&mut self, each: &Loop<'_>) {
         let labels = Labels::Numbered(each.definition.noun(), each.max_count());
-        let elements = self.steps.part(each.step).split(labels.into());
+        let elements = self.steps.part(each.state.step).split(labels.into());
         each.ended().for_each(|element| elements.skip(element));
-        self.loops.push((each.step, elements));
+        self.loops.push((each.state.step, elements));
     }
 
     pub(super) fn begin_element(&self, id: BranchId) {

@@ -1,6 +1,6 @@
 //! A running loop, with the results of its elements.
 
-use std::{mem, ops::Range, time::Duration};
+use std::{ops::Range, time::Duration};
 
 use serde_json::{Map, Value};
 
@@ -15,18 +15,10 @@ use super::{
 /// A loop of a running step. It calls a tool once per element of a collection, or repeats a call
 /// until a condition is true.
 pub(super) struct Loop<'p> {
-    pub(super) step: usize,
     pub(super) definition: &'p LoopPlan,
-    /// The elements of the collection. Empty for a loop that repeats a call.
-    items: Vec<Value>,
-    /// The result of each element, or `None` for elements that have not ended. A loop that repeats
-    /// a call adds an element for each further iteration.
-    iterations: Vec<Option<Iteration>>,
-    /// The index of the first element that has not started.
-    next: usize,
+    /// The progress of the loop, which is stored in the state of the run.
+    pub(super) state: LoopState,
     running: usize,
-    /// The number of tool calls of the elements that have ended, including retries.
-    pub(super) attempts: u32,
     /// The start of the loop, as a duration since the start of the run.
     pub(super) since: Duration,
     /// The time at which the delay before the next element ends. `None` while there is no delay.
@@ -47,34 +39,20 @@ impl<'p> Loop<'p> {
         let count = if definition.as_collection().is_some() { items.len() } else { 1 };
         let mut iterations = Vec::new();
         iterations.resize_with(count, || None);
-        let (next, running, attempts, paused_until) = (0, 0, 0, None);
-        Self { step, definition, iterations, next, running, attempts, since, items, paused_until }
+        let started_ms = milliseconds(since);
+        let state = LoopState { step, items, iterations, next: 0, attempts: 0, started_ms };
+        Self { definition, state, running: 0, since, paused_until: None }
     }
 
     /// Creates the loop of a run that resumes from a stored state.
     pub(super) fn resumed(state: LoopState, definition: &'p LoopPlan) -> Self {
-        let running = state.running().count();
-        let LoopState { step, items, iterations, next, attempts, started_ms } = state;
-        let (since, paused_until) = (Duration::from_millis(started_ms), None);
-        Self { step, definition, items, iterations, next, running, attempts, since, paused_until }
-    }
-
-    /// Returns the progress of the loop, to store it in the state of the run.
-    pub(super) fn to_state(&self) -> LoopState {
-        let Self { step, items, iterations, next, attempts, since, .. } = self;
-        LoopState {
-            step: *step,
-            items: items.clone(),
-            iterations: iterations.clone(),
-            next: *next,
-            attempts: *attempts,
-            started_ms: milliseconds(*since),
-        }
+        let (running, since) = (state.running().count(), Duration::from_millis(state.started_ms));
+        Self { definition, state, running, since, paused_until: None }
     }
 
     /// Returns the number of elements, including elements that have not started.
     pub(super) const fn count(&self) -> usize {
-        self.iterations.len()
+        self.state.iterations.len()
     }
 
     /// Returns the maximum number of elements of the loop: `max_iterations` or the size of the
@@ -82,13 +60,13 @@ impl<'p> Loop<'p> {
     pub(super) fn max_count(&self) -> usize {
         match self.definition.as_repeat() {
             Some(_) => self.definition.max_iterations,
-            None => self.items.len(),
+            None => self.state.items.len(),
         }
     }
 
     /// Returns the indexes of the elements that have ended.
     pub(super) fn ended(&self) -> impl Iterator<Item = usize> {
-        let ended = self.iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
+        let ended = self.state.iterations.iter().enumerate().filter(|(_, ended)| ended.is_some());
         ended.map(|(element, _)| element)
     }
 
@@ -96,15 +74,17 @@ impl<'p> Loop<'p> {
     /// the element. In a loop that repeats a call, it is the output of the previous iteration.
     pub(super) fn item(&self, element: usize) -> Option<&Value> {
         match self.definition.as_repeat() {
-            Some(_) => self.iterations.get(element.checked_sub(1)?)?.as_ref()?.output.as_ref(),
-            None => self.items.get(element),
+            Some(_) => {
+                self.state.iterations.get(element.checked_sub(1)?)?.as_ref()?.output.as_ref()
+            }
+            None => self.state.items.get(element),
         }
     }
 
     /// Returns `true` if an element is left and fewer than `max_parallel` elements are running.
     /// There may be a delay before the element can start.
     pub(super) fn has_next(&self) -> bool {
-        self.next < self.iterations.len() && self.running < self.definition.max_parallel
+        self.state.next < self.state.iterations.len() && self.running < self.definition.max_parallel
     }
 
     /// Returns `true` if the next element can start now.
@@ -140,18 +120,18 @@ impl<'p> Loop<'p> {
     pub(super) fn begin_next(&mut self, now: Duration) -> Option<usize> {
         self.may_begin().then(|| {
             self.running += 1;
-            self.next += 1;
+            self.state.next += 1;
             if self.definition.max_parallel > 1 {
                 self.pause(now);
             }
-            self.next - 1
+            self.state.next - 1
         })
     }
 
     /// Starts the delay before the next element.
     fn pause(&mut self, now: Duration) {
-        let delay = self.definition.delay_before(self.next);
-        if !delay.is_zero() && self.next < self.iterations.len() {
+        let delay = self.definition.delay_before(self.state.next);
+        if !delay.is_zero() && self.state.next < self.state.iterations.len() {
             self.paused_until = Some(now.saturating_add(delay));
         }
     }
@@ -159,21 +139,21 @@ impl<'p> Loop<'p> {
     /// Adds an iteration to a loop that repeats a call. Returns `false` if the loop has already
     /// made `max_iterations` iterations.
     pub(super) fn repeat(&mut self, now: Duration) -> bool {
-        if self.iterations.len() >= self.definition.max_iterations {
+        if self.state.iterations.len() >= self.definition.max_iterations {
             return false;
         }
-        self.iterations.push(None);
+        self.state.iterations.push(None);
         self.pause(now);
         true
     }
 
     /// Skips all elements that have not started, with the error `why`, and returns their indexes.
     pub(super) fn cut(&mut self, why: &StepError) -> Range<usize> {
-        let left = self.next..self.iterations.len();
+        let left = self.state.next..self.state.iterations.len();
         for element in left.clone() {
             self.skip(element, why.clone());
         }
-        self.next = self.iterations.len();
+        self.state.next = self.state.iterations.len();
         self.paused_until = None;
         left
     }
@@ -188,19 +168,19 @@ impl<'p> Loop<'p> {
     fn skip(&mut self, element: usize, why: StepError) {
         let error = Some(Box::new(why));
         let skipped = Iteration { status: Status::Skipped, output: None, error };
-        self.iterations[element] = Some(skipped);
+        self.state.iterations[element] = Some(skipped);
     }
 
     pub(super) fn is_skipped(&self) -> bool {
         let is_skipped = |iteration: &Option<Iteration>| {
             iteration.as_ref().is_some_and(|it| it.status == Status::Skipped)
         };
-        !self.iterations.is_empty() && self.iterations.iter().all(is_skipped)
+        !self.state.iterations.is_empty() && self.state.iterations.iter().all(is_skipped)
     }
 
     /// Returns `true` if an element has ended. Skipped elements do not count.
     pub(super) fn has_ended_any(&self) -> bool {
-        let mut iterations = self.iterations.iter().flatten();
+        let mut iterations = self.state.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status != Status::Skipped)
     }
 
@@ -208,45 +188,45 @@ impl<'p> Loop<'p> {
     /// because the arguments read a value that does not exist. Returns `None` if the tool was
     /// called, or if there are no elements.
     pub(super) fn uncalled(&self) -> Option<StepError> {
-        if self.attempts > 0 {
+        if self.state.attempts > 0 {
             return None;
         }
         let error = |iteration: &Option<Iteration>| {
             let error = iteration.as_ref()?.error.as_deref()?;
             matches!(error.kind, ErrorKind::Definition | ErrorKind::Protocol).then(|| error.clone())
         };
-        let first = self.iterations.first().and_then(error)?;
-        let is_of_all = self.iterations.iter().all(|iteration| error(iteration).is_some());
+        let first = self.state.iterations.first().and_then(error)?;
+        let is_of_all = self.state.iterations.iter().all(|iteration| error(iteration).is_some());
         is_of_all.then(|| first.at("no element was called; element 0"))
     }
 
     /// Stores the outcome of an element that ended at the time `now`.
     pub(super) fn end(&mut self, index: usize, mut outcome: Outcome, now: Duration) {
         self.running -= 1;
-        self.attempts += outcome.attempts;
+        self.state.attempts += outcome.attempts;
         let status = outcome.status;
         outcome.add_details();
         let error = outcome.error.take();
         let output = outcome.into_output();
-        self.iterations[index] = Some(Iteration { status, output, error });
+        self.state.iterations[index] = Some(Iteration { status, output, error });
         if self.definition.max_parallel == 1 {
             self.pause(now);
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.running == 0 && self.next == self.iterations.len()
+        self.running == 0 && self.state.next == self.state.iterations.len()
     }
 
     pub(super) fn has_completed_any(&self) -> bool {
-        let mut iterations = self.iterations.iter().flatten();
+        let mut iterations = self.state.iterations.iter().flatten();
         iterations.any(|iteration| iteration.status == Status::Completed)
     }
 
     /// Returns the error of a loop in which no element completed.
     pub(super) fn no_success(&self) -> StepError {
-        let count = self.iterations.len();
-        let last = self.iterations.iter().rev().flatten().find_map(|it| it.error.clone());
+        let count = self.state.iterations.len();
+        let last = self.state.iterations.iter().rev().flatten().find_map(|it| it.error.clone());
         match last {
             Some(last) => {
                 let elements = if count == 1 { "element" } else { "elements" };
@@ -260,10 +240,10 @@ impl<'p> Loop<'p> {
     /// Elements of a collection that have not started get the status `skipped`.
     pub(super) fn into_partial_output(mut self) -> Value {
         if self.definition.as_repeat().is_some() {
-            self.iterations.truncate(self.next);
+            self.state.iterations.truncate(self.state.next);
         }
-        for (element, iteration) in self.iterations.iter_mut().enumerate() {
-            let has_begun = element < self.next;
+        for (element, iteration) in self.state.iterations.iter_mut().enumerate() {
+            let has_begun = element < self.state.next;
             let status = if has_begun { Status::Cancelled } else { Status::Skipped };
             iteration.get_or_insert(Iteration { status, output: None, error: None });
         }
@@ -271,13 +251,14 @@ impl<'p> Loop<'p> {
     }
 
     /// Returns the output of the loop. It contains a JSON object for each element, in order.
-    pub(super) fn into_output(mut self) -> Value {
+    pub(super) fn into_output(self) -> Value {
         let last = self.definition.as_repeat().map(|_| self.last_output());
         let ends_at_success = self.definition.ends_at_success();
         let [mut completed, mut skipped, mut cancelled] = [0; 3];
-        let count = self.iterations.len();
-        let mut items = mem::take(&mut self.items).into_iter();
+        let count = self.state.iterations.len();
+        let mut items = self.state.items.into_iter();
         let iterations: Vec<_> = self
+            .state
             .iterations
             .into_iter()
             .enumerate()
@@ -323,7 +304,7 @@ impl<'p> Loop<'p> {
 
     /// Returns the output of the last iteration that has one, or null if there is no output.
     fn last_output(&self) -> Value {
-        let mut outputs = self.iterations.iter().rev().flatten();
+        let mut outputs = self.state.iterations.iter().rev().flatten();
         outputs.find_map(|iteration| iteration.output.clone()).unwrap_or_default()
     }
 }
@@ -335,7 +316,7 @@ impl RunState {
     /// nothing if no element has ended, not counting skipped ones.
     pub(super) fn preserve_loop(&mut self, each: Loop<'_>) {
         if each.has_ended_any() {
-            self.preserved.add(each.step, each.into_partial_output());
+            self.preserved.add(each.state.step, each.into_partial_output());
         }
     }
 }

@@ -257,7 +257,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// Like [`end_branch`](Self::end_branch), but only for steps that are not a switch.
     #[inline]
     pub(in crate::engine) fn end_direct(&mut self, id: BranchId, outcome: Outcome, now: Duration) {
-        if self.loops.iter().any(|each| each.step == id.step) {
+        if self.loops.iter().any(|each| each.state.step == id.step) {
             self.end_element(id, outcome, now);
             self.advance(id.step, now);
         } else {

@@ -41,7 +41,7 @@ impl<E: Effects> Scheduler<'_, E> {
         let Some(why) = self.why_ended() else { return };
         let mut loops = StepSet::default();
         for each in &mut self.loops {
-            let step = each.step;
+            let step = each.state.step;
             let skipped = each.cut(&why).map(|element| BranchId { step, element });
             self.state.skipped_elements.extend(skipped.clone());
             let limit = self.state.limit();
@@ -121,7 +121,7 @@ impl<E: Effects> Scheduler<'_, E> {
         let state = &mut self.state;
         state.asked.sort_unstable_by_key(|asked| asked.id);
         state.active_ms = milliseconds(now);
-        state.loops = self.loops.drain(..).map(|each| each.to_state()).collect();
+        state.loops = self.loops.drain(..).map(|each| each.state).collect();
         state.loops.sort_unstable_by_key(|each| each.step);
     }
 
@@ -133,7 +133,7 @@ impl<E: Effects> Scheduler<'_, E> {
             return;
         }
         let loops = self.loops.iter().filter(|each| each.has_ended_any());
-        let loops: StepSet = loops.map(|each| each.step).collect();
+        let loops: StepSet = loops.map(|each| each.state.step).collect();
         let waits = |asked: &mut PendingQuestion| loops.contains(asked.id.step);
         for asked in self.state.asked.extract_if(.., waits).collect::<Vec<_>>() {
             let outcome = Outcome::ended(asked.begun(), now, Status::Cancelled, self.why_ended());
@@ -191,7 +191,7 @@ impl<E: Effects> Scheduler<'_, E> {
         };
         let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
         let attempts =
-            each.as_ref().map_or(0, |each| each.attempts) + in_vain + self.drop_calls(step);
+            each.as_ref().map_or(0, |each| each.state.attempts) + in_vain + self.drop_calls(step);
         if let Some(each) = each {
             self.state.preserve_loop(each);
         }

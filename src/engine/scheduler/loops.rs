@@ -40,7 +40,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     pub(super) fn place_of_loop(&self, step: usize) -> Option<usize> {
-        self.loops.iter().position(|each| each.step == step)
+        self.loops.iter().position(|each| each.state.step == step)
     }
 
     /// Returns the step of a loop that can start its next element now.
@@ -106,7 +106,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     pub(super) fn pass_loops(&mut self, due: Duration, now: Duration) {
         for each in &mut self.loops {
             if each.end_pause(due) {
-                self.advancing.insert(each.step);
+                self.advancing.insert(each.state.step);
             }
         }
         let is_late = |each: &Loop<'_>| each.deadline().is_some_and(|deadline| deadline <= due);
@@ -139,15 +139,15 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             return self.fail_loop(place, Status::Failed, Some(error), now);
         }
         let each = self.loops.swap_remove(place);
-        self.end_step(step, each.since, each.attempts, Ok(each.into_output()), now);
+        self.end_step(step, each.since, each.state.attempts, Ok(each.into_output()), now);
     }
 
     /// Ends a loop after the first success. Cancels its running elements and skips the remaining
     /// ones.
     fn end_at_success(&mut self, place: usize, now: Duration) {
         let each = self.loops.swap_remove(place);
-        let attempts = each.attempts + self.drop_elements(each.step);
-        self.end_step(each.step, each.since, attempts, Ok(each.into_partial_output()), now);
+        let attempts = each.state.attempts + self.drop_elements(each.state.step);
+        self.end_step(each.state.step, each.since, attempts, Ok(each.into_partial_output()), now);
     }
 
     /// Drops the running calls and pending questions of a loop. Returns the number of their
@@ -233,8 +233,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
 
     fn fail_loop(&mut self, place: usize, status: Status, error: Option<StepError>, now: Duration) {
         let each = self.loops.swap_remove(place);
-        let step = each.step;
-        let attempts = each.attempts + self.drop_elements(step);
+        let step = each.state.step;
+        let attempts = each.state.attempts + self.drop_elements(step);
         let ended = Outcome::ended(each.since, now, status, error);
         self.state.preserve_loop(each);
         self.finish(step, Outcome { attempts, ..ended });

@@ -87,7 +87,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     ) -> R {
         let loops = self.state.loops.len();
         let state = &mut *self.state;
-        state.loops.extend(self.loops.iter().map(Loop::to_state));
+        state.loops.extend(self.loops.iter().map(|each| each.state.clone()));
         let waits = |step: usize| state.asked.iter().any(|asked| asked.id.step == step);
         let is_loop = |step: usize| state.loops.iter().any(|each| each.step == step);
         let running = self.running.filter(|&step| !waits(step) && !is_loop(step));

@@ -51,7 +51,7 @@ impl Effects for Log {
     }
 
     fn split_step(&mut self, each: &Loop<'_>) {
-        self.0.push(format!("split {} into {}", each.step, each.max_count()));
+        self.0.push(format!("split {} into {}", each.state.step, each.max_count()));
     }
 
     fn begin_element(&mut self, id: BranchId) {
