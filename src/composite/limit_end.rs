@@ -73,8 +73,8 @@ impl LimitEnd {
         let mut value = Map::with_capacity(5);
         value.insert("setting".to_owned(), setting.name().into());
         value.insert("limit".to_owned(), limit.into());
-        if of != self.run {
-            value.insert("of".to_owned(), Value::from(&*of));
+        if *of != *self.run {
+            value.insert("of".to_owned(), of.into());
         }
         value.insert("skipped".to_owned(), self.skipped.into());
         if !self.refused.is_empty() {

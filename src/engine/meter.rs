@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::outcome::{ErrorKind, StepError};
 use crate::message::Account;
@@ -19,8 +19,7 @@ pub(crate) struct Reached {
     pub(crate) setting: Setting,
     pub(crate) limit: u64,
     /// The name of the composite whose limit was reached.
-    #[serde(serialize_with = "serialize_name", deserialize_with = "deserialize_name")]
-    pub(crate) of: Arc<str>,
+    pub(crate) of: String,
 }
 
 /// The name of the limit that ended a run, such as `max_calls`. `None` if no limit ended it.
@@ -75,14 +74,6 @@ pub(super) enum Counter {
     ResultBytes,
 }
 
-fn serialize_name<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    name.serialize(serializer)
-}
-
-fn deserialize_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    String::deserialize(deserializer).map(Into::into)
-}
-
 /// Returns `used + amount`. Returns `None` if the sum is greater than `max`.
 fn sum(used: usize, amount: usize, max: usize) -> Option<usize> {
     used.checked_add(amount).filter(|&sum| sum <= max)
@@ -96,7 +87,7 @@ impl Reached {
     pub(crate) fn message(&self, to: &str) -> String {
         let Self { setting, limit, of } = self;
         let setting = setting.name();
-        if **of == *to {
+        if of == to {
             format!("`{setting}`, which is {limit}, was reached")
         } else {
             format!("`{setting}` of `{of}`, which is {limit}, was reached")
@@ -223,7 +214,7 @@ impl Meter {
             (Setting::ResultBytes, _) => amount(self.max_result_bytes),
             (Setting::Calls | Setting::Cost, _) => amount(self.max_calls),
         };
-        Some(Reached { setting, limit, of: run.name.clone() })
+        Some(Reached { setting, limit, of: run.name.to_string() })
     }
 
     /// Returns a limit of this meter that is used up, so that the next tool call would exceed it.
