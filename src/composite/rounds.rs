@@ -23,10 +23,11 @@ use super::{
 use crate::{
     engine::{
         limits::CallLimits,
+        meter::Used,
         plan::Plan,
         question::{Response, requests},
         saving::Saving,
-        scope::{Scope, Used},
+        scope::Scope,
         state::RunState,
     },
     fingerprint::Fingerprint,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{scope::Used, state::RunState};
+use crate::engine::{meter::Used, state::RunState};
 
 /// The stored content of a run: its state, and the resources that it has used.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,13 +1,10 @@
 //! Scopes of single calls that count their usage separately, so that a journal can store it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::meter::{Meter, Metered, Setting};
+use super::meter::{Meter, Metered, Setting, Used};
 use crate::message::Account;
 
 /// The usage of a call that counts separately.
@@ -17,9 +14,8 @@ pub(super) struct Usage(Vec<Level>);
 /// The usage that counts toward one meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Level {
-    calls: usize,
-    result_bytes: usize,
-    parsed_bytes: usize,
+    #[serde(flatten)]
+    used: Used,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     reached: Option<Setting>,
 }
@@ -49,20 +45,19 @@ impl Usage {
 impl Level {
     fn of(meter: &Meter) -> Self {
         Self {
-            calls: meter.calls.load(Ordering::Relaxed),
-            result_bytes: meter.result_bytes.load(Ordering::Relaxed),
-            parsed_bytes: meter.parsed_bytes.load(Ordering::Relaxed),
+            used: meter.used(),
             reached: meter.run.as_ref().and_then(|run| run.reached.get().copied()),
         }
     }
 
     fn since(self, before: Self) -> Self {
-        Self {
-            calls: self.calls.saturating_sub(before.calls),
-            result_bytes: self.result_bytes.saturating_sub(before.result_bytes),
-            parsed_bytes: self.parsed_bytes.saturating_sub(before.parsed_bytes),
-            reached: self.reached,
-        }
+        let (now, before) = (self.used, before.used);
+        let used = Used {
+            calls: now.calls.saturating_sub(before.calls),
+            result_bytes: now.result_bytes.saturating_sub(before.result_bytes),
+            parsed_bytes: now.parsed_bytes.saturating_sub(before.parsed_bytes),
+        };
+        Self { used, reached: self.reached }
     }
 }
 
@@ -93,27 +88,24 @@ impl Detached {
 
 impl Meter {
     fn copy(&self, account: &Arc<Account>) -> Self {
-        let load = |counter: &AtomicUsize| counter.load(Ordering::Relaxed).into();
         Self {
-            calls: load(&self.calls),
-            result_bytes: load(&self.result_bytes),
-            parsed_bytes: load(&self.parsed_bytes),
             run: self.run.as_ref().map(|run| Metered {
                 name: run.name.clone(),
                 cost: run.cost.as_ref().map(|(max, _)| (*max, account.clone())),
                 reached: run.reached.clone(),
             }),
             outer: self.outer.as_ref().map(|outer| Arc::new(outer.copy(account))),
-            ..Self::new(self.max_calls, self.max_result_bytes)
+            ..Self::new(self.max_calls, self.max_result_bytes, self.used())
         }
     }
 
     /// Adds the usage of a call that counted separately, even if it exceeds a limit.
     pub(super) fn add(&self, usage: &Usage) {
         for (meter, level) in self.chain().zip(&usage.0) {
-            meter.calls.fetch_add(level.calls, Ordering::Relaxed);
-            meter.result_bytes.fetch_add(level.result_bytes, Ordering::Relaxed);
-            meter.parsed_bytes.fetch_add(level.parsed_bytes, Ordering::Relaxed);
+            let Used { calls, result_bytes, parsed_bytes } = level.used;
+            meter.calls.fetch_add(calls, Ordering::Relaxed);
+            meter.result_bytes.fetch_add(result_bytes, Ordering::Relaxed);
+            meter.parsed_bytes.fetch_add(parsed_bytes, Ordering::Relaxed);
             if let (Some(run), Some(setting)) = (&meter.run, level.reached) {
                 run.reached.get_or_init(|| setting);
             }
@@ -122,6 +114,6 @@ impl Meter {
 
     /// Returns a meter without limits.
     pub(super) fn unlimited() -> Self {
-        Self::new(usize::MAX, usize::MAX)
+        Self::new(usize::MAX, usize::MAX, Used::default())
     }
 }

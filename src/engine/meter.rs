@@ -56,6 +56,15 @@ pub(super) struct Meter {
     pub(super) outer: Option<Arc<Self>>,
 }
 
+/// The resource usage of one call of a composite, including nested runs. Stored while the run is
+/// suspended, so that limits such as `max_calls` apply to the whole call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Used {
+    pub(super) calls: usize,
+    pub(super) result_bytes: usize,
+    pub(super) parsed_bytes: usize,
+}
+
 /// A run with limits of its own.
 #[derive(Debug)]
 pub(super) struct Metered {
@@ -117,17 +126,25 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
-    /// Creates an outermost meter, which has counted nothing.
-    pub(super) fn new(max_calls: usize, max_result_bytes: usize) -> Self {
+    /// Creates an outermost meter, which has already counted `used`.
+    pub(super) fn new(max_calls: usize, max_result_bytes: usize, used: Used) -> Self {
         Self {
             max_calls,
             max_result_bytes,
-            calls: AtomicUsize::default(),
-            result_bytes: AtomicUsize::default(),
-            parsed_bytes: AtomicUsize::default(),
+            calls: used.calls.into(),
+            result_bytes: used.result_bytes.into(),
+            parsed_bytes: used.parsed_bytes.into(),
             counting: Mutex::default(),
             run: None,
             outer: None,
+        }
+    }
+
+    pub(super) fn used(&self) -> Used {
+        Used {
+            calls: self.calls.load(Ordering::Relaxed),
+            result_bytes: self.result_bytes.load(Ordering::Relaxed),
+            parsed_bytes: self.parsed_bytes.load(Ordering::Relaxed),
         }
     }
 

@@ -4,7 +4,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use futures::{FutureExt, future::BoxFuture};
 
-use super::{scheduler::Progress, scope::Used, state::RunState};
+use super::{meter::Used, scheduler::Progress, state::RunState};
 use crate::message::checkpoint::CheckpointError;
 
 /// The result of storing the state of a run.

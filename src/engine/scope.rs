@@ -1,10 +1,7 @@
 //! Scopes: the deadline, limits and observers that apply to a run and its nested runs.
 
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     limits::{CallLimits, HEARTBEAT, RunLimits, after},
-    meter::{Counter, Meter, Metered, Reached},
+    meter::{Counter, Meter, Metered, Reached, Used},
     observation::BranchPlace,
     outcome::{ErrorKind, StepError},
     serde_defaults::is_default,
@@ -63,15 +60,6 @@ enum Asking {
     Closed(Arc<str>),
 }
 
-/// The resource usage of one call of a composite, including nested runs. Stored while the run is
-/// suspended, so that limits such as `max_calls` apply to the whole call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Used {
-    calls: usize,
-    result_bytes: usize,
-    parsed_bytes: usize,
-}
-
 /// The resource usage of a single run. Stored while the run is suspended, so that limits in the
 /// definition of its composite apply to the whole run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,14 +95,8 @@ impl Scope {
         used: Used,
         started: Instant,
     ) -> Self {
-        let meter = Meter {
-            calls: used.calls.into(),
-            result_bytes: used.result_bytes.into(),
-            parsed_bytes: used.parsed_bytes.into(),
-            ..Meter::new(limits.max_calls, limits.max_result_bytes)
-        };
         Self {
-            meter: Arc::new(meter),
+            meter: Arc::new(Meter::new(limits.max_calls, limits.max_result_bytes, used)),
             account: None,
             owns: Owns::default(),
             started,
@@ -169,13 +151,7 @@ impl Scope {
 
     /// Returns the resource usage of the whole call of the composite, including nested runs.
     pub(crate) fn used(&self) -> Used {
-        let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-        let meter = self.meter.outermost();
-        Used {
-            calls: count(&meter.calls),
-            result_bytes: count(&meter.result_bytes),
-            parsed_bytes: count(&meter.parsed_bytes),
-        }
+        self.meter.outermost().used()
     }
 
     /// Returns the scope of a nested run that starts now. The run must end after `timeout`, or at
@@ -193,7 +169,7 @@ impl Scope {
     /// from zero toward the limits for one call of a composite.
     pub(crate) fn of_finals(&self, grace: Duration, now: Instant) -> Self {
         let outer = self.meter.outermost();
-        let meter = Meter::new(outer.max_calls, outer.max_result_bytes);
+        let meter = Meter::new(outer.max_calls, outer.max_result_bytes, Used::default());
         let owns = Owns { meter: false, ..self.owns };
         let deadline = after(now, grace);
         Self { meter: Arc::new(meter), owns, deadline, ..self.clone() }
@@ -238,12 +214,11 @@ impl Scope {
             };
             let max_calls = limits.max_calls.unwrap_or(usize::MAX);
             let max_result_bytes = limits.max_result_bytes.unwrap_or(usize::MAX);
+            let used = Used { calls, result_bytes, parsed_bytes: 0 };
             self.meter = Arc::new(Meter {
-                calls: calls.into(),
-                result_bytes: result_bytes.into(),
                 run: Some(run),
                 outer: Some(self.meter),
-                ..Meter::new(max_calls, max_result_bytes)
+                ..Meter::new(max_calls, max_result_bytes, used)
             });
         }
         self.account = Some(account);
@@ -255,8 +230,8 @@ impl Scope {
     pub(super) fn spent(&self) -> Option<Box<Spent>> {
         let mut spent = Spent::default();
         if self.owns.meter {
-            spent.calls = self.meter.calls.load(Ordering::Relaxed);
-            spent.result_bytes = self.meter.result_bytes.load(Ordering::Relaxed);
+            let Used { calls, result_bytes, .. } = self.meter.used();
+            (spent.calls, spent.result_bytes) = (calls, result_bytes);
         }
         if let Some(account) = self.account.as_ref().filter(|_| self.owns.account) {
             spent.charged = account.amounts();
