@@ -144,15 +144,10 @@ pub(super) struct Links {
     pub(super) fields: Fields,
 }
 
+/// Bit `n` is set if the set contains the variant of [`Field`] with the number `n`.
 /// The fields of a step that expressions read, such as its output. Other fields are not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields {
-    pub(super) output: bool,
-    pub(super) content: bool,
-    pub(super) blocks: bool,
-    pub(super) text: bool,
-    pub(super) error: bool,
-}
+pub(super) struct Fields(u8);
 
 /// A cycle of steps that wait for each other: the indexes of the steps. The last index equals the
 /// first, as in `[1, 4, 1]`.
@@ -469,26 +464,17 @@ impl Step {
 // === impl Fields ===
 
 impl Fields {
-    fn insert(&mut self, field: Field) {
-        match field {
-            Field::Output => self.output = true,
-            Field::Content => self.content = true,
-            Field::Blocks => self.blocks = true,
-            Field::Text => self.text = true,
-            Field::Error => self.error = true,
-            // The status of a step is always kept.
-            Field::Status => (),
-        }
+    const fn insert(&mut self, field: Field) {
+        self.0 |= 1 << field as u8;
     }
 
+    pub(super) const fn contains(self, field: Field) -> bool {
+        self.0 & (1 << field as u8) != 0
+    }
+    /// Iterates over the fields, without the status, which is always stored.
+
     pub(super) fn iter(self) -> impl Iterator<Item = Field> {
-        let fields = [
-            (self.output, Field::Output),
-            (self.content, Field::Content),
-            (self.blocks, Field::Blocks),
-            (self.text, Field::Text),
-            (self.error, Field::Error),
-        ];
-        fields.into_iter().filter_map(|(is_read, field)| is_read.then_some(field))
+        let fields = [Field::Output, Field::Content, Field::Blocks, Field::Text, Field::Error];
+        fields.into_iter().filter(move |&field| self.contains(field))
     }
 }

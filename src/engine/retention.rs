@@ -9,6 +9,7 @@ use super::{
     state::RunState,
     step_output::text_of,
 };
+use crate::expr::Field;
 
 // === impl RunState ===
 
@@ -34,17 +35,17 @@ impl RunState {
         if !outcome.is_success()
             && let Some(default) = &plan.steps()[step].default_results
         {
-            if links.fields.output {
+            if links.fields.contains(Field::Output) {
                 outcome.set_output(default.clone());
             }
-            if links.fields.text
+            if links.fields.contains(Field::Text)
                 && let Some(text) = text_of(default)
             {
                 outcome.record.get_or_insert_default().text = Some(text.clone());
             }
         }
         if !matches!(plan.answer, RunOutput::Outcomes) {
-            if links.fields.error || !plan.steps()[step].may_fail() {
+            if links.fields.contains(Field::Error) || !plan.steps()[step].may_fail() {
                 outcome.add_details();
             }
             // A failed run may still report an output that no step reads.

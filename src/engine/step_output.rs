@@ -99,16 +99,18 @@ impl Outcome {
         let mut record = self.record.take();
         if keeps_result {
             if let Some(result) = self.result.as_ref().filter(|_| is_success) {
-                if fields.blocks {
+                if fields.contains(Field::Blocks) {
                     let blocks = Some(Box::new(blocks(&result.content)));
                     record.get_or_insert_default().blocks = blocks;
                 }
                 let has_output = result.structured_content.is_some()
                     || record.as_ref().is_some_and(|record| record.output.is_some());
-                if fields.content || (fields.output && !has_output) {
+                if fields.contains(Field::Content)
+                    || (fields.contains(Field::Output) && !has_output)
+                {
                     let content = content(result.content.clone());
                     record.get_or_insert_default().content = Some(content);
-                } else if fields.text
+                } else if fields.contains(Field::Text)
                     && let Some(text) = first_text(result)
                 {
                     record.get_or_insert_default().text = Some(text.into());
@@ -116,19 +118,19 @@ impl Outcome {
             }
         } else if let Some(mut result) = self.result.take().filter(|_| is_success) {
             let record = record.get_or_insert_default();
-            if fields.blocks && record.blocks.is_none() {
+            if fields.contains(Field::Blocks) && record.blocks.is_none() {
                 record.blocks = Some(Box::new(blocks(&result.content)));
             }
-            if fields.output && record.output.is_none() {
+            if fields.contains(Field::Output) && record.output.is_none() {
                 record.output = result.structured_content.take();
             }
             // If the record already has content, it was extracted from the result when that was
             // kept.
             if record.content.is_none() {
-                let is_output = fields.output && record.output.is_none();
-                if fields.content || is_output {
+                let is_output = fields.contains(Field::Output) && record.output.is_none();
+                if fields.contains(Field::Content) || is_output {
                     record.content = Some(content(mem::take(&mut result.content)));
-                } else if fields.text && record.text.is_none() {
+                } else if fields.contains(Field::Text) && record.text.is_none() {
                     record.text = first_text(&result).map(Value::from);
                 }
             }
@@ -137,14 +139,14 @@ impl Outcome {
             }
         }
         // The output can be dropped, because no step reads it, and it is not the answer of a loop.
-        if !fields.output
+        if !fields.contains(Field::Output)
             && (!keeps_result || self.result.is_some())
             && let Some(record) = &mut record
         {
             let output = record.output.take();
             dropped = output.filter(|_| is_success && !keeps_result).or(dropped);
         }
-        if fields.error
+        if fields.contains(Field::Error)
             && let Some(error) = &self.error
         {
             record.get_or_insert_default().error.get_or_insert_with(|| error.to_value());

@@ -1,10 +1,10 @@
 //! Computes a lower bound for the size of the state of a suspended run.
 
 use super::{
-    plan::{Fields, Plan, RunOutput, Step, StepSet},
+    plan::{Plan, RunOutput, Step, StepSet},
     state::RunState,
 };
-use crate::json_size::json_bytes;
+use crate::{expr::Field, json_size::json_bytes};
 
 /// A problem in a plan: the step `step` may have side effects, although the run may fail later at
 /// the step `question`. The run fails there if its state is too large to store it while the user
@@ -51,10 +51,8 @@ impl Plan {
         may_change: impl Fn(&Step) -> bool,
     ) -> Option<Unchecked> {
         let steps = || StepSet::first(self.steps().len());
-        let has_content = |&output: &usize| {
-            let Fields { output, content, blocks, text, .. } = self.links(output).fields;
-            output || content || blocks || text
-        };
+        let has_content =
+            |&output: &usize| self.links(output).fields.iter().any(|field| field != Field::Error);
         { questions }.find_map(|question| {
             let waiting = self.with_dependents(question);
             let precedes = |&step: &usize| self.with_dependents(step).contains(question);
