@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 use super::{
     definition::CompositeTool,
     encoding::{encode_duration, encode_optional},
-    finally::Finally,
     output::{Output, OutputProperty, PropertySource},
     step::{OnError, Retry, Step},
     strategy::{Fallback, FanOut, Pipeline, Race, Strategy, Success, Target, Workflow},
 };
-use crate::{engine::limits::RunLimits, fingerprint::Fingerprint};
+use crate::{
+    engine::{limits::RunLimits, plan::Finally},
+    fingerprint::Fingerprint,
+};
 
 /// Returns the fingerprint of one definition. The composites that it calls are not included.
 pub(super) fn fingerprint(composite: &CompositeTool) -> Fingerprint {

@@ -335,7 +335,6 @@ mod definition;
 mod effect;
 mod encoding;
 mod error;
-mod finally;
 mod fingerprint;
 mod flow;
 mod flowchart;
@@ -372,7 +371,6 @@ pub use self::{
     cancelled_runs::CancelledRuns,
     definition::{CompositeTool, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind, DefinitionErrors, Segment},
-    finally::Finally,
     flow::{FlowLabel, FlowPolicy, FlowViolation},
     flowchart::UnknownComposite,
     form_error::FormError,
@@ -397,6 +395,9 @@ pub use self::{
 };
 pub use crate::response_future::ResponseFuture;
 pub use crate::{
-    engine::{limits::CallLimits, plan::OnRefusal},
+    engine::{
+        limits::CallLimits,
+        plan::{Finally, OnRefusal},
+    },
     message::branch::{BRANCH, LABEL, TOOL},
 };

@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "config")]
 use super::error::Segment;
-use super::{encoding::encode_duration, finally::Finally, repeat::Repeat, tool_call::ToolCall};
-use crate::{engine::plan::OnRefusal, named::named};
+use super::{encoding::encode_duration, repeat::Repeat, tool_call::ToolCall};
+use crate::{
+    engine::plan::{Finally, OnRefusal},
+    named::named,
+};
 
 /// The default number of retries of a step.
 const RETRIES: u32 = 3;

@@ -4,16 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-pub use super::action::OnRefusal;
 pub(crate) use super::action::{
     Action, Computed, EarlyEnd, Elicitation, EndForm, PossibleCall, Switch,
 };
 pub(crate) use super::branches::SpawnHint;
 pub(crate) use super::call_site::{Arguments, CallSite, Parse};
-pub(crate) use super::finally::Finally;
 pub(crate) use super::loop_plan::{LoopKind, LoopPlan, Repeat};
 use super::output::{Output, placed};
 pub(crate) use super::step_set::StepSet;
+pub use super::{action::OnRefusal, finally::Finally};
 use crate::{
     expr::{Condition, Field, Root, Use},
     message::Labels,
@@ -144,8 +143,8 @@ pub(super) struct Links {
     pub(super) fields: Fields,
 }
 
-/// Bit `n` is set if the set contains the variant of [`Field`] with the number `n`.
 /// The fields of a step that expressions read, such as its output. Other fields are not stored.
+/// Bit `n` is set if the set contains the variant of [`Field`] with the number `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields(u8);
 
@@ -471,8 +470,8 @@ impl Fields {
     pub(super) const fn contains(self, field: Field) -> bool {
         self.0 & (1 << field as u8) != 0
     }
-    /// Iterates over the fields, without the status, which is always stored.
 
+    /// Iterates over the fields, without the status, which is always stored.
     pub(super) fn iter(self) -> impl Iterator<Item = Field> {
         let fields = [Field::Output, Field::Content, Field::Blocks, Field::Text, Field::Error];
         fields.into_iter().filter(move |&field| self.contains(field))

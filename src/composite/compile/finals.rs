@@ -19,7 +19,7 @@ pub(super) fn compile(step: &Step, at: &mut DefinitionPath<'_>) -> Option<plan::
     at.not_zero("grace", finally.grace.is_zero());
     let asks = matches!(step.action, Action::Elicitation(_));
     at.meaningless("on_cancel", asks && finally.on_cancel, "type = \"elicitation\"");
-    Some(plan::Finally { grace: finally.grace, on_cancel: finally.on_cancel })
+    Some(finally)
 }
 
 /// Adds an error for each ordinary step that refers to a finally step, depends on one, or follows
