@@ -30,19 +30,17 @@ use crate::{
 /// before it starts the next step.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
-/// The start times of a run and of a tool call. The start of the call is a duration since the start
-/// of the run.
-#[derive(Clone, Copy)]
-struct Times {
-    run: Instant,
-    call: Duration,
-}
-
 /// Returns the ID of a nested run. It is derived from the ID of the outer run and the branch that
 /// calls the nested run. Retries get the same ID, so that servers can use it as an idempotency key.
 fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
     let digest = Sha256::digest(format!("{id}/{step}/{element}"));
     random::hex(&digest[..16])
+}
+
+/// Converts the reply of a tool to the end of its branch, like [`Ended::of`]. The call ends now.
+/// `run` is the start of the run.
+fn ended_now(called: Called, begun: Duration, run: Instant) -> Ended {
+    Ended::of(begun, called, Instant::now().saturating_duration_since(run))
 }
 
 // === impl Run ===
@@ -123,12 +121,11 @@ impl<'p, C: Caller> Run<'p, C> {
                 self.scheduler.yield_next();
             }
         }
-        let times = Times { run: self.begun, call: begun };
         match polled {
             FirstPoll::Ended(called) => {
                 site.hint.note_end();
                 self.note_limit();
-                match times.ended_at(called, self.now) {
+                match Ended::of(begun, called, self.now) {
                     Ended::Outcome(mut outcome) => {
                         if let Some(format) = site.parse {
                             outcome.parse(format, self.scope);
@@ -144,7 +141,8 @@ impl<'p, C: Caller> Run<'p, C> {
             FirstPoll::Waits(called) => {
                 site.hint.note_wait();
                 self.scheduler.begin_call(call, JsonObject::new(), begun);
-                let called = called.map(move |called| times.ended(called));
+                let run = self.begun;
+                let called = called.map(move |called| ended_now(called, begun, run));
                 self.scheduler.effects.branches.resume(id, called);
             }
         }
@@ -182,7 +180,7 @@ impl<'p, C: Caller> Run<'p, C> {
             context.call_within(&span);
         }
         let made = Call { site, tool, arguments, context, scope, answered };
-        let times = Times { run: self.begun, call: begun };
+        let run = self.begun;
         let hint = &called_site.hint;
         // The future is created here, and not in the task of the branch, so that the call starts
         // now.
@@ -194,7 +192,7 @@ impl<'p, C: Caller> Run<'p, C> {
         match called {
             Ok(called) => {
                 // Uses `map`, because an `async` block would reserve memory for the call twice.
-                let called = called.map(move |called| times.ended(called));
+                let called = called.map(move |called| ended_now(called, begun, run));
                 if span.is_none() {
                     branches.start(id, hint, called);
                 } else {
@@ -202,7 +200,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 }
             }
             Err(_) => {
-                let panicked = times.ended(Err(StepError::panicked()));
+                let panicked = ended_now(Err(StepError::panicked()), begun, run);
                 branches.start(id, hint, ready(panicked));
             }
         }
@@ -241,20 +239,5 @@ impl<'p, C: Caller> Run<'p, C> {
             Err(Lost::Stopped) => StepError::new(ErrorKind::Service, "the server is shutting down"),
         };
         self.scheduler.lose(id, error, self.now);
-    }
-}
-
-// === impl Times ===
-
-impl Times {
-    /// Converts the reply of a tool to the outcome of its call or to questions. Records the current
-    /// time as the end of the call.
-    fn ended(self, called: Called) -> Ended {
-        self.ended_at(called, Instant::now().saturating_duration_since(self.run))
-    }
-
-    #[inline]
-    fn ended_at(self, called: Called, at: Duration) -> Ended {
-        Ended::of(self.call, called, at)
     }
 }
