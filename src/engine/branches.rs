@@ -88,7 +88,7 @@ pub(crate) struct SpawnHint {
 }
 
 /// The ID of a branch within a run: the index of its step and, in a loop, of its element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct BranchId {
     pub(crate) step: usize,
     /// The index of the loop element. Zero if the step is not a loop.

@@ -28,30 +28,26 @@ pub(crate) trait Caller: Send {
     /// # Errors
     ///
     /// Returns an error if the tool cannot be called with these arguments.
-    fn prepare(&mut self, site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
-        let _ = site;
+    fn prepare(&mut self, _site: usize, arguments: JsonObject) -> Result<JsonObject, StepError> {
         Ok(arguments)
     }
 
     /// Returns `true` if the tool at the call site `site` is another composite. Calling it starts a
     /// nested run.
-    fn is_nested(&self, site: usize) -> bool {
-        let _ = site;
+    fn is_nested(&self, _site: usize) -> bool {
         false
     }
 
     /// Returns `true` if the tool at the call site `site` is read-only. A run that will certainly
     /// fail at a later question calls only such tools.
-    fn is_read_only(&self, site: usize) -> bool {
-        let _ = site;
+    fn is_read_only(&self, _site: usize) -> bool {
         false
     }
 
     /// Returns `true` if it is safe to call the tool at the call site `site` twice with the same
     /// arguments. After a process has stopped, another process may repeat such calls, although it
     /// does not know whether they were already made.
-    fn is_repeatable(&self, site: usize) -> bool {
-        let _ = site;
+    fn is_repeatable(&self, _site: usize) -> bool {
         false
     }
 

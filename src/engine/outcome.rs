@@ -1,6 +1,6 @@
 //! The outcomes of steps.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use rmcp::model::ErrorData;
 use serde::{Deserialize, Serialize};
@@ -120,17 +120,9 @@ impl Outcome {
         matches!(self.status, Status::Failed | Status::TimedOut)
     }
 
-    pub(super) const fn skipped() -> Self {
-        Self {
-            status: Status::Skipped,
-            result: None,
-            record: None,
-            error: None,
-            site: None,
-            attempts: 0,
-            started_ms: 0,
-            duration_ms: 0,
-        }
+    pub(super) fn skipped() -> Self {
+        let zero = Duration::ZERO;
+        Self { attempts: 0, ..Self::ended(zero, zero, Status::Skipped, None) }
     }
 
     /// Returns `true` if a limit of the run has rejected the step and ended the run.

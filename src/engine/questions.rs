@@ -195,16 +195,9 @@ fn fill_in(schema: &InputSchema, content: &mut Map<String, Value>) {
 impl PendingQuestion {
     /// Creates the pending question of a step that asks the user.
     pub(super) fn step(step: usize, started_ms: u64, question: Question) -> Self {
-        Self {
-            id: BranchId { step, element: 0 },
-            attempts: 0,
-            started_ms,
-            site: None,
-            questions: BTreeMap::from([(OWN.to_owned(), question)]),
-            resume: None,
-            responses: Responses::new(),
-            is_resuming: false,
-        }
+        let id = BranchId { step, element: 0 };
+        let questions = BTreeMap::from([(OWN.to_owned(), question)]);
+        Self { id, started_ms, questions, ..Self::default() }
     }
 
     /// Creates the pending questions of a tool, which it sent in reply to a call.
@@ -215,9 +208,7 @@ impl PendingQuestion {
         site: Option<usize>,
         Questions { asked: questions, resume }: Questions,
     ) -> Self {
-        let (resume, responses) = (Some(resume), Responses::new());
-        let is_resuming = false;
-        Self { id, attempts, started_ms, site, questions, resume, responses, is_resuming }
+        Self { id, attempts, started_ms, site, questions, resume: Some(resume), ..Self::default() }
     }
 
     /// Removes and returns the answers to send with the next call of the tool. Returns `None` if

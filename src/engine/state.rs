@@ -105,7 +105,7 @@ pub(crate) struct RunState {
 
 /// The pending questions of a step or loop element, from the step itself or from its tool. The step
 /// waits until the user has answered.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingQuestion {
     pub(super) id: BranchId,
     /// For questions of a tool, the number of calls so far. For the question of a step, the number
