@@ -23,10 +23,7 @@ use foldhash::HashMap;
 use rmcp::model::{JsonObject, ToolAnnotations};
 
 pub(super) use self::parts::{CompiledTarget, ResultForm, Route};
-use self::{
-    mistakes::{DefinitionPath, Mistakes},
-    parts::Parts,
-};
+use self::{mistakes::DefinitionPath, parts::Parts};
 use super::{
     definition::{CompositeTool, MAX_COMPOSITE_DEPTH, OnLimit, Trace},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
@@ -112,20 +109,21 @@ impl Program {
         definitions: Vec<CompositeTool>,
         separator: Option<&str>,
     ) -> Result<Self, DefinitionErrors> {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = Vec::new();
         if let Some(separator) = separator
             && !is_separator(separator)
         {
             let separator = separator.to_owned();
             let kind = Kind::IllegalSeparator { separator, max: MAX_SEPARATOR };
-            mistakes.errors.push(DefinitionError::new(String::new(), Vec::new(), kind));
+            mistakes.push(DefinitionError::new(String::new(), Vec::new(), kind));
         }
         let separator = separator.unwrap_or_default();
         let mut places = HashMap::default();
         for (index, definition) in definitions.iter().enumerate() {
             if places.contains_key(&definition.name) {
                 let name = definition.name.clone();
-                mistakes.at(index, &definition.name).push(["name"], Kind::DuplicateName { name });
+                DefinitionPath::new(&mut mistakes, index, &definition.name)
+                    .push(["name"], Kind::DuplicateName { name });
             } else {
                 places.insert(definition.name.clone(), index);
             }
@@ -136,7 +134,7 @@ impl Program {
             .enumerate()
             .map(|(index, definition)| {
                 let name = &definition.name;
-                let mut at = mistakes.at(index, name);
+                let mut at = DefinitionPath::new(&mut mistakes, index, name);
                 if !is_tool_name(name, separator) {
                     let separator = separator.to_owned();
                     at.push(["name"], Kind::IllegalName { name: name.clone(), separator });
@@ -145,13 +143,13 @@ impl Program {
             })
             .collect();
         let callees_first = order(&compiled, &mut mistakes);
-        if !mistakes.errors.is_empty() {
-            mistakes.errors.sort_by_key(|error| match error.path().first() {
+        if !mistakes.is_empty() {
+            mistakes.sort_by_key(|error| match error.path().first() {
                 Some(Segment::Index(index)) => Some(*index),
                 // Errors that do not belong to a single composite come first.
                 _ => None,
             });
-            return Err(DefinitionErrors::new(mistakes.errors));
+            return Err(DefinitionErrors::new(mistakes));
         }
         note_asking(&mut compiled, &callees_first);
         note_limits(&mut compiled, &callees_first);
@@ -196,7 +194,7 @@ impl Program {
 /// Returns the indexes of the composites in topological order: callees precede their callers. Adds
 /// an error for each cycle of composites that call each other, and for composites that are nested
 /// too deep.
-fn order(composites: &[Compiled], mistakes: &mut Mistakes) -> Vec<usize> {
+fn order(composites: &[Compiled], mistakes: &mut Vec<DefinitionError>) -> Vec<usize> {
     let mut visits = vec![Visit::Pending; composites.len()];
     let mut order = Vec::with_capacity(composites.len());
     for composite in 0..composites.len() {
@@ -253,7 +251,7 @@ fn visit(
     path: &mut Vec<usize>,
     visits: &mut [Visit],
     order: &mut Vec<usize>,
-    mistakes: &mut Mistakes,
+    mistakes: &mut Vec<DefinitionError>,
 ) -> usize {
     let names = |path: &[usize]| path.iter().map(|&at| composites[at].name.to_string()).collect();
     match visits[composite] {
@@ -262,8 +260,7 @@ fn visit(
             let start = path.iter().position(|&at| at == composite).unwrap_or_default();
             let mut cycle = path[start..].to_vec();
             cycle.push(composite);
-            mistakes
-                .at(path[start], &composites[path[start]].name)
+            DefinitionPath::new(mistakes, path[start], &composites[path[start]].name)
                 .push::<&str>([], Kind::Cycle { composites: names(&cycle) });
             return 0;
         }
@@ -285,7 +282,8 @@ fn visit(
                 .take(depth)
                 .collect();
         let kind = Kind::TooDeep { composites: names(&chain), depth, max: MAX_COMPOSITE_DEPTH };
-        mistakes.at(composite, &composites[composite].name).push::<&str>([], kind);
+        DefinitionPath::new(mistakes, composite, &composites[composite].name)
+            .push::<&str>([], kind);
     }
     visits[composite] = Visit::Done { depth };
     order.push(composite);

@@ -7,33 +7,24 @@ use crate::{
     expr::{Expression, ExpressionError, ExpressionErrors, ScopeNames},
 };
 
-/// Collects the errors in all composite definitions that are passed to a layer. Each error is
-/// stored with its path in the definitions.
-#[derive(Default)]
-pub(super) struct Mistakes {
-    pub(super) errors: Vec<DefinitionError>,
-}
-
 /// A path in a composite definition, such as `steps[0].timeout`. Its methods add errors at this
 /// path, or at a longer path that begins with it.
 pub(super) struct DefinitionPath<'m> {
-    mistakes: &'m mut Mistakes,
+    /// The errors in all composite definitions that are passed to a layer.
+    mistakes: &'m mut Vec<DefinitionError>,
     composite: String,
     path: Vec<Segment>,
 }
 
-// === impl Mistakes ===
-
-impl Mistakes {
-    /// Returns the path of the composite definition with this index and name.
-    pub(super) fn at(&mut self, index: usize, name: &str) -> DefinitionPath<'_> {
-        DefinitionPath { mistakes: self, composite: name.to_owned(), path: vec![index.into()] }
-    }
-}
-
 // === impl DefinitionPath ===
 
-impl DefinitionPath<'_> {
+impl<'m> DefinitionPath<'m> {
+    /// Returns the path of the composite definition with this index and name. Its methods add
+    /// errors to `mistakes`.
+    pub(super) fn new(mistakes: &'m mut Vec<DefinitionError>, index: usize, name: &str) -> Self {
+        Self { mistakes, composite: name.to_owned(), path: vec![index.into()] }
+    }
+
     /// Returns a longer path: this path followed by the given keys and indexes.
     pub(super) fn within<P: Into<Segment>>(
         &mut self,
@@ -50,7 +41,7 @@ impl DefinitionPath<'_> {
         kind: DefinitionErrorKind,
     ) {
         let DefinitionPath { composite, path, mistakes } = self.within(path);
-        mistakes.errors.push(DefinitionError::new(composite, path, kind));
+        mistakes.push(DefinitionError::new(composite, path, kind));
     }
 
     /// Adds the errors of an expression that is the value of `key`. Each error has its own path
