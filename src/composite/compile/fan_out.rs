@@ -44,8 +44,7 @@ pub(super) fn compile(
     at.meaningless("output_schema", !report && has_schema, "report = false");
     let answer =
         ResultForm::Branches { success: *success, order: *order, report: *report, labels: *labels };
-    let branches = Branches { targets, max_parallel: *max_parallel, answer, stop: Stop::Never };
-    branches.compile(definition, places, at)
+    compile_targets(targets, *max_parallel, answer, definition, places, at)
 }
 
 /// Compiles a race that calls at most `max_parallel` targets at the same time. Also compiles
@@ -61,58 +60,51 @@ pub(super) fn compile_race(
     for (index, target) in targets.iter().enumerate().take(MAX_TARGETS) {
         at.within(in_targets(index)).meaningless("optional", target.optional, &with);
     }
-    let (answer, stop) = (ResultForm::Winner, Stop::FirstSuccess);
-    Branches { targets, max_parallel, answer, stop }.compile(definition, places, at)
+    compile_targets(targets, max_parallel, ResultForm::Winner, definition, places, at)
 }
 
 /// Compiles the targets of a fan-out, race or fallback.
-struct Branches<'c> {
-    targets: &'c [Target],
+fn compile_targets(
+    targets: &[Target],
     max_parallel: usize,
     answer: ResultForm,
-    stop: Stop,
-}
-
-// === impl Branches ===
-
-impl Branches<'_> {
-    fn compile(
-        self,
-        definition: &CompositeTool,
-        places: &HashMap<String, usize>,
-        at: &mut DefinitionPath<'_>,
-    ) -> Parts {
-        let count = self.targets.len();
-        match count {
-            0 => at.push(["targets"], Kind::NoTargets),
-            1..=MAX_TARGETS => (),
-            _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
-        }
-        at.not_zero("max_parallel", self.max_parallel == 0);
-        // Targets beyond the maximum number are not checked.
-        let targets = self.targets.get(..MAX_TARGETS).unwrap_or(self.targets);
-        let names = ScopeNames {
-            variables: Some(&definition.variables),
-            lenient: !definition.strict,
-            ..ScopeNames::default()
-        };
-        let ids = ids(targets, at);
-        let mut steps = Vec::with_capacity(count);
-        let mut compiled = Vec::with_capacity(count);
-        for (index, (target, id)) in targets.iter().zip(ids).enumerate() {
-            let name = &definition.name;
-            let optional = target.optional;
-            let target_call = CompiledTarget::new(&target.call, name, places, optional, !optional);
-            let names = ScopeNames { allows_secrets: target_call.is_tool(), ..names };
-            compiled.push(target_call);
-            steps.push(step(target, id, index, &names, &mut at.within(in_targets(index))));
-        }
-        let name = definition.name.as_str().into();
-        // Targets do not depend on each other, so creating the plan cannot fail because of a cycle.
-        let plan = Plan::new(name, steps, self.max_parallel, self.stop, plan::RunOutput::Outcomes);
-        let (plan, answer) = (plan.unwrap_or_default(), self.answer);
-        Parts { plan, answer, targets: compiled, remarks: Vec::new() }
+    definition: &CompositeTool,
+    places: &HashMap<String, usize>,
+    at: &mut DefinitionPath<'_>,
+) -> Parts {
+    let count = targets.len();
+    match count {
+        0 => at.push(["targets"], Kind::NoTargets),
+        1..=MAX_TARGETS => (),
+        _ => at.push(["targets"], Kind::TooManyTargets { count, max: MAX_TARGETS }),
     }
+    at.not_zero("max_parallel", max_parallel == 0);
+    // Targets beyond the maximum number are not checked.
+    let targets = targets.get(..MAX_TARGETS).unwrap_or(targets);
+    let names = ScopeNames {
+        variables: Some(&definition.variables),
+        lenient: !definition.strict,
+        ..ScopeNames::default()
+    };
+    let ids = ids(targets, at);
+    let mut steps = Vec::with_capacity(count);
+    let mut compiled = Vec::with_capacity(count);
+    for (index, (target, id)) in targets.iter().zip(ids).enumerate() {
+        let name = &definition.name;
+        let optional = target.optional;
+        let target_call = CompiledTarget::new(&target.call, name, places, optional, !optional);
+        let names = ScopeNames { allows_secrets: target_call.is_tool(), ..names };
+        compiled.push(target_call);
+        steps.push(step(target, id, index, &names, &mut at.within(in_targets(index))));
+    }
+    let name = definition.name.as_str().into();
+    let stop = match answer {
+        ResultForm::Winner => Stop::FirstSuccess,
+        ResultForm::Branches { .. } | ResultForm::Steps { .. } => Stop::Never,
+    };
+    // Targets do not depend on each other, so creating the plan cannot fail because of a cycle.
+    let plan = Plan::new(name, steps, max_parallel, stop, plan::RunOutput::Outcomes);
+    Parts { plan: plan.unwrap_or_default(), answer, targets: compiled, remarks: Vec::new() }
 }
 
 fn step(
