@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::mistakes::DefinitionPath;
 use crate::{
     composite::{
+        definition::CompositeTool,
         error::DefinitionErrorKind as Kind,
         repeat::{MAX_REPEAT_DELAY, Repeat},
         step::{ForEach, STEP_TIMEOUT, Step},
@@ -28,8 +29,7 @@ const LAST: &str = "last";
 /// Compiles the settings of a loop step, such as its collection or its end condition. The tool call
 /// of the loop is already compiled.
 pub(super) struct LoopCompiler<'c> {
-    pub(super) composite: &'c str,
-    pub(super) run_timeout: Duration,
+    pub(super) definition: &'c CompositeTool,
     pub(super) step: &'c Step,
     pub(super) remarks: &'c mut Vec<String>,
 }
@@ -80,10 +80,11 @@ impl LoopCompiler<'_> {
         let rounds = max_iterations.div_ceil(max_parallel.max(1));
         let timeout = self.step.timeout.unwrap_or(STEP_TIMEOUT);
         let longest = timeout.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
-        if self.step.timeout.is_some() && longest > self.run_timeout {
+        let CompositeTool { name, timeout: run_timeout, .. } = self.definition;
+        if self.step.timeout.is_some() && longest > *run_timeout {
             self.remarks.push(format!(
-                "composite `{}`: step `{}` may take {longest:?}, {rounds} times its `timeout`, and the run {:?}",
-                self.composite, self.step.id, self.run_timeout,
+                "composite `{name}`: step `{}` may take {longest:?}, {rounds} times its `timeout`, and the run {run_timeout:?}",
+                self.step.id,
             ));
         }
         let kind = LoopKind::ForEach { collection, first_success: *first_success };
@@ -143,7 +144,7 @@ impl LoopCompiler<'_> {
         if !until.uses().iter().any(|used| changes(used.root)) {
             self.remarks.push(format!(
                 "composite `{}`: step `{}` may never end, because its `until` does not read `$last`",
-                self.composite, self.step.id,
+                self.definition.name, self.step.id,
             ));
         }
     }
@@ -157,10 +158,11 @@ impl LoopCompiler<'_> {
         let delays = delays.fold(Duration::ZERO, Duration::saturating_add);
         let timeout = each.as_repeat().and_then(|repeat| repeat.timeout);
         let longest = timeout.map_or(delays, |timeout| timeout.min(delays));
-        if longest > self.run_timeout {
+        let CompositeTool { name, timeout: run_timeout, .. } = self.definition;
+        if longest > *run_timeout {
             self.remarks.push(format!(
-                "composite `{}`: step `{}` may wait {longest:?} between its {}s, and the run may take {:?}",
-                self.composite, self.step.id, each.noun(), self.run_timeout,
+                "composite `{name}`: step `{}` may wait {longest:?} between its {}s, and the run may take {run_timeout:?}",
+                self.step.id, each.noun(),
             ));
         }
     }

@@ -1,7 +1,7 @@
 //! Compiles pipelines and workflows. These strategies run steps that can use the outputs of earlier
 //! steps.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use foldhash::HashMap;
 use rmcp::model::JsonObject;
@@ -26,21 +26,18 @@ use crate::{
     engine::plan::{
         self, Arguments, CallSite, Cycle, MAX_PLAN_STEPS, OnFailure, Plan, SpawnHint, StepSet, Stop,
     },
-    expr::{Condition, Expression, PathSegment, Previous, ScopeNames, Variables},
+    expr::{Condition, Expression, PathSegment, Previous, ScopeNames},
     suggest::nearest,
 };
 
 /// Compiles the steps of one pipeline or workflow. Collects the targets of their tool calls, and
 /// remarks on the steps.
 struct Steps<'c> {
-    composite: &'c str,
+    definition: &'c CompositeTool,
     has_output_schema: bool,
     pipeline: bool,
-    lenient: bool,
-    variables: &'c Variables,
     ids: &'c [&'c str],
     places: &'c HashMap<String, usize>,
-    run_timeout: Duration,
     targets: Vec<CompiledTarget>,
     remarks: Vec<String>,
 }
@@ -64,14 +61,11 @@ pub(super) fn compile(
 
     let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
     let mut compiler = Steps {
-        composite: &definition.name,
+        definition,
         has_output_schema: output.is_some() || has_schema,
         pipeline: max_parallel.is_none(),
-        lenient: !definition.strict,
-        variables: &definition.variables,
         ids: &ids,
         places,
-        run_timeout: definition.timeout,
         targets: Vec::new(),
         remarks: Vec::new(),
     };
@@ -174,9 +168,9 @@ impl<'c> Steps<'c> {
             before: step.filter(|_| self.pipeline),
             item: None,
             run: true,
-            variables: Some(self.variables),
+            variables: Some(&self.definition.variables),
             allows_secrets: false,
-            lenient: self.lenient,
+            lenient: !self.definition.strict,
         }
     }
 
@@ -209,8 +203,8 @@ impl<'c> Steps<'c> {
             }
             Action::Switch(switch) => plan::Action::Switch(self.switch(switch, &names, call, at)),
             Action::Elicitation(ask) => {
-                let remarks = &mut self.remarks;
-                let ask = elicitation::compile(ask, step, self.composite, &names, remarks, at);
+                let (composite, remarks) = (&self.definition.name, &mut self.remarks);
+                let ask = elicitation::compile(ask, step, composite, &names, remarks, at);
                 plan::Action::Elicit(ask)
             }
             Action::Value(ComputedValue { value }) => {
@@ -237,7 +231,7 @@ impl<'c> Steps<'c> {
         if step.default_results.as_ref().is_some_and(looks_evaluated) {
             self.remarks.push(format!(
                 "composite `{}`: the `default_results` of step `{}` are data: what looks like a reference or a template there is a text",
-                self.composite, step.id,
+                self.definition.name, step.id,
             ));
         }
         compiled
@@ -272,7 +266,8 @@ impl<'c> Steps<'c> {
         at.not_blank("tool", &call.tool);
         let nothing = Arguments::Mapped(Expression::literal(Value::Object(JsonObject::new())));
         let site = self.targets.len();
-        let target = CompiledTarget::new(call, self.composite, self.places, optional, certain);
+        let name = &self.definition.name;
+        let target = CompiledTarget::new(call, name, self.places, optional, certain);
         // The arguments of a composite may become a part of a state that a client keeps.
         let names = ScopeNames { allows_secrets: target.is_tool(), ..*names };
         self.targets.push(target);
@@ -298,8 +293,7 @@ impl<'c> Steps<'c> {
         at: &mut DefinitionPath<'_>,
     ) -> (CallSite, LoopCompiler<'_>) {
         let call = self.call(tool, names, call, at);
-        let (composite, run_timeout) = (self.composite, self.run_timeout);
-        (call, LoopCompiler { composite, run_timeout, step, remarks: &mut self.remarks })
+        (call, LoopCompiler { definition: self.definition, step, remarks: &mut self.remarks })
     }
 
     fn switch(
