@@ -1,10 +1,7 @@
 //! Warns about calls of destructive tools that do not wait for the user's approval. A composite
 //! asks for approval with a question, and then calls the tool only if the user accepts.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{
     compile::{Compiled, Program, Route},
@@ -116,18 +113,17 @@ impl ApprovedTools {
     pub(super) fn remarks(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
         let approved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let callable = approved.iter().filter(|it| is_callable(&it.tool));
-        callable.map(ToString::to_string).collect()
+        callable.map(ApprovedTool::remark).collect()
     }
 }
 
 // === impl ApprovedTool ===
 
-impl fmt::Display for ApprovedTool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ApprovedTool {
+    fn remark(&self) -> String {
         let Self { composite, question, tool } = self;
         let tool = Sanitized(tool);
-        write!(
-            f,
+        format!(
             "composite `{composite}`: clients can call `{tool}` without the question of \
              `{question}`: add it to `[advertise] deny`"
         )

@@ -32,10 +32,7 @@ pub enum DefinitionErrorKind {
         key: &'static str,
     },
     /// The name of a composite breaks the MCP rules for tool names.
-    #[error(
-        "illegal tool name {name:?}: expected 1 to 128 of {}",
-        Characters { separator }
-    )]
+    #[error("illegal tool name {name:?}: expected 1 to 128 of {}", characters(separator))]
     IllegalName {
         /// The illegal name.
         name: String,
@@ -130,7 +127,7 @@ pub enum DefinitionErrorKind {
         near: Option<String>,
     },
     /// The steps of a workflow depend on each other in a cycle, so none of them could start.
-    #[error("a cycle of steps: {}", Chain(steps))]
+    #[error("a cycle of steps: {}", chain(steps))]
     StepCycle {
         /// The ids of the steps in the cycle. The first id is repeated at the end.
         steps: Vec<String>,
@@ -165,7 +162,7 @@ pub enum DefinitionErrorKind {
     },
     /// A reference uses the output of a step that may be skipped or may fail, and the referenced
     /// value would then be missing. The step needs default results that contain the value.
-    #[error("{}", NoDefault { step, by: by.as_deref(), reference, lacks: lacks.as_deref() })]
+    #[error("{}", no_default(step, by.as_deref(), reference, lacks.as_deref()))]
     NoDefault {
         /// The id of the referenced step, which may be skipped or fail.
         step: String,
@@ -330,14 +327,14 @@ pub enum DefinitionErrorKind {
         near: Option<String>,
     },
     /// Composites call each other in a cycle.
-    #[error("a cycle of composites: {}", Chain(composites))]
+    #[error("a cycle of composites: {}", chain(composites))]
     Cycle {
         /// The names of the composites in the order in which they call each other. The first name
         /// is repeated at the end to close the cycle.
         composites: Vec<String>,
     },
     /// Composites are nested too deep.
-    #[error("composites nested {depth} deep, expected at most {max}: {}", Chain(composites))]
+    #[error("composites nested {depth} deep, expected at most {max}: {}", chain(composites))]
     TooDeep {
         /// The names of the nested composites, from the outermost to the innermost.
         composites: Vec<String>,
@@ -348,20 +345,29 @@ pub enum DefinitionErrorKind {
     },
 }
 
-/// Prints the names of steps or composites, separated by arrows.
-struct Chain<'a>(&'a [String]);
-
-/// Formats the error message of [`DefinitionErrorKind::NoDefault`].
-struct NoDefault<'a> {
-    step: &'a str,
-    by: Option<&'a str>,
-    reference: &'a str,
-    lacks: Option<&'a str>,
+/// Returns the names of steps or composites that follow each other, such as `` `a` → `b` ``.
+fn chain(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(" → ")
 }
 
-/// Prints the characters that are allowed in tool names.
-struct Characters<'a> {
-    separator: &'a str,
+/// Returns the error message of [`DefinitionErrorKind::NoDefault`].
+fn no_default(step: &str, by: Option<&str>, reference: &str, lacks: Option<&str>) -> String {
+    let lacks = match lacks {
+        Some(lacks) => format!("its `default_results` have no `{lacks}`"),
+        None => "has no `default_results` for this".to_owned(),
+    };
+    let by = by.map_or_else(|| "the output".to_owned(), |by| format!("step `{by}`"));
+    format!("step `{step}` can be skipped or fail, and {lacks}, which {by} needs as `{reference}`")
+}
+
+/// Returns the characters that are allowed in tool names.
+fn characters(separator: &str) -> String {
+    let others = match separator {
+        plain if plain.chars().all(is_plain) => " and `.`".to_owned(),
+        separator => format!(", `.`, and `{separator}` between them"),
+    };
+    format!("`A-Z`, `a-z`, `0-9`, `_`, `-`{others}")
 }
 
 // === impl DefinitionErrors ===
@@ -397,13 +403,8 @@ impl IntoIterator for DefinitionErrors {
 
 impl fmt::Display for DefinitionErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{error}")?;
-        }
-        Ok(())
+        let errors: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&errors.join("\n"))
     }
 }
 
@@ -491,41 +492,6 @@ const MAX_DISPLAYED_KEY: usize = 64;
 fn is_bare(key: &str) -> bool {
     (1..=MAX_DISPLAYED_KEY).contains(&key.len())
         && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
-}
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, name) in self.0.iter().enumerate() {
-            let arrow = if place == 0 { "" } else { " → " };
-            write!(f, "{arrow}`{name}`")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for NoDefault<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, by, reference, lacks } = self;
-        write!(f, "step `{step}` can be skipped or fail, and ")?;
-        match lacks {
-            Some(lacks) => write!(f, "its `default_results` have no `{lacks}`")?,
-            None => f.write_str("has no `default_results` for this")?,
-        }
-        match by {
-            Some(by) => write!(f, ", which step `{by}` needs as `{reference}`"),
-            None => write!(f, ", which the output needs as `{reference}`"),
-        }
-    }
-}
-
-impl fmt::Display for Characters<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`A-Z`, `a-z`, `0-9`, `_`, `-`")?;
-        match self.separator {
-            plain if plain.chars().all(is_plain) => f.write_str(" and `.`"),
-            separator => write!(f, ", `.`, and `{separator}` between them"),
-        }
-    }
 }
 
 #[cfg(test)]

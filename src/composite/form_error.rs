@@ -1,7 +1,5 @@
 //! Errors in the form of an elicitation.
 
-use std::fmt;
-
 use serde_json::Value;
 
 use crate::{expr::kind, suggest::DidYouMean};
@@ -26,7 +24,7 @@ pub enum FormError {
         expected: &'static str,
     },
     /// The schema of the form contains an unknown keyword.
-    #[error("unknown keyword `{keyword}` of {of}{}", Instead { near: near.as_deref(), expected })]
+    #[error("unknown keyword `{keyword}` of {of}{}", instead(near.as_deref(), expected))]
     UnknownKeyword {
         /// The unknown keyword.
         keyword: String,
@@ -60,7 +58,7 @@ pub enum FormError {
         near: Option<String>,
     },
     /// A string property of the form has a `format` that clients do not support.
-    #[error("unknown format `{found}`{}", Instead { near: near.as_deref(), expected: &FORMATS })]
+    #[error("unknown format `{found}`{}", instead(near.as_deref(), &FORMATS))]
     Format {
         /// The unsupported format.
         found: String,
@@ -144,22 +142,12 @@ pub(super) fn wrong_kind(what: &str, found: &Value, expected: &'static str) -> F
     FormError::WrongKind { what: what.to_owned(), found, expected }
 }
 
-/// Displays the end of an error message about an unknown name: suggests `near`, or lists all
+/// Returns the end of an error message about an unknown name: suggests `near`, or lists all
 /// `expected` names if `near` is `None`.
-struct Instead<'a> {
-    near: Option<&'a str>,
-    expected: &'a [&'a str],
-}
-
-impl fmt::Display for Instead<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.near.is_some() {
-            return DidYouMean(self.near).fmt(f);
-        }
-        for (place, word) in self.expected.iter().enumerate() {
-            let before = if place == 0 { ": expected one of" } else { "," };
-            write!(f, "{before} `{word}`")?;
-        }
-        Ok(())
+fn instead(near: Option<&str>, expected: &[&str]) -> String {
+    if near.is_some() {
+        return DidYouMean(near).to_string();
     }
+    let expected: Vec<_> = expected.iter().map(|name| format!("`{name}`")).collect();
+    format!(": expected one of {}", expected.join(", "))
 }
