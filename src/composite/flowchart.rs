@@ -184,9 +184,9 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
             }
         }
         Strategy::FanOut(_) | Strategy::Race(_) | Strategy::Pipeline(_) | Strategy::Workflow(_) => {
-            let direct = direct_needs(plan);
             let mut last = StepSet::first(count);
-            for (step, needs) in direct.into_iter().enumerate() {
+            for step in 0..count {
+                let needs = direct_needs(plan, step);
                 if needs.is_empty() {
                     edges.push(edge(input, step + 1));
                 }
@@ -202,28 +202,12 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
     edges
 }
 
-/// Returns the dependencies of each step that a flowchart draws as edges. A dependency is omitted
-/// if it follows from another one: if `c` depends on `a` and `b`, and `b` depends on `a`, the edge
+/// Returns the dependencies of a step that a flowchart draws as edges. A dependency is omitted if
+/// it follows from another one: if `c` depends on `a` and `b`, and `b` depends on `a`, the edge
 /// from `a` to `c` is omitted.
-fn direct_needs(plan: &Plan) -> Vec<StepSet> {
-    let count = plan.steps().len();
-    let mut all: Vec<Option<StepSet>> = vec![None; count];
-    // Plans have no cycles, so each round finds a step whose dependencies are all known.
-    while all.iter().any(Option::is_none) {
-        for step in 0..count {
-            let needs = plan.needs(step);
-            let known = needs.map(|needed| all[needed]);
-            let indirect = known.collect::<Option<Vec<_>>>();
-            if let Some(indirect) = indirect {
-                all[step] = Some(indirect.into_iter().fold(needs, StepSet::union));
-            }
-        }
-    }
-    (0..count)
-        .map(|step| {
-            let needs = plan.needs(step);
-            let indirect = needs.filter_map(|needed| all[needed]);
-            needs.without(indirect.fold(StepSet::default(), StepSet::union))
-        })
-        .collect()
+fn direct_needs(plan: &Plan, step: usize) -> StepSet {
+    let needs = plan.needs(step);
+    // The only dependency of the step that waits for this one is this one itself.
+    let is_direct = |&needed: &usize| plan.with_dependents(needed).intersection(needs).len() == 1;
+    { needs }.filter(is_direct).collect()
 }
