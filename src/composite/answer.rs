@@ -266,19 +266,24 @@ fn steps(
         stopped(compiled, state).unwrap_or_else(|| output_of_steps(compiled, state, scope, limit));
     let mut result = result.unwrap_or_else(|why| failed(compiled, report, state, why));
     if compiled.plan.grace().is_some() {
-        result.content.extend(failed_finals(compiled, state).map(ContentBlock::text));
+        result.content.extend(failed_steps(compiled, state, true).map(ContentBlock::text));
     }
     result
 }
 
-/// Returns a text for each failed finally step. Such a failure does not change the outcome of the
-/// run.
-fn failed_finals(compiled: &Compiled, state: &RunState) -> impl Iterator<Item = String> {
+/// Returns a text for each failed step. With `is_final`, only for each failed finally step, whose
+/// failure does not change the outcome of the run, and otherwise only for the other steps.
+fn failed_steps(
+    compiled: &Compiled,
+    state: &RunState,
+    is_final: bool,
+) -> impl Iterator<Item = String> {
+    let what = if is_final { "finally step" } else { "step" };
     let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
     outcomes
         .filter_map(|(step, outcome)| Some((step, outcome.as_ref()?)))
-        .filter(|(step, outcome)| step.is_final() && outcome.has_failed())
-        .map(|(step, outcome)| failure_text("finally step", step, outcome))
+        .filter(move |(step, outcome)| step.is_final() == is_final && outcome.has_failed())
+        .map(move |(step, outcome)| failure_text(what, step, outcome))
 }
 
 /// Returns the result of the run if a [stop](plan::Action::Stop) step ended it. If the stop step
@@ -520,12 +525,7 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
 
 /// Lists the failed steps with the causes of their failures. Returns `None` if no step failed.
 fn failures(compiled: &Compiled, state: &RunState) -> Option<String> {
-    let outcomes = compiled.plan.steps().iter().zip(&state.outcomes);
-    let mut failures: Vec<_> = outcomes
-        .filter_map(|(step, outcome)| Some((step, outcome.as_ref()?)))
-        .filter(|(step, outcome)| !step.is_final() && outcome.has_failed())
-        .map(|(step, outcome)| failure_text("step", step, outcome))
-        .collect();
+    let mut failures: Vec<_> = failed_steps(compiled, state, false).collect();
     if let Some(more @ 1..) = failures.len().checked_sub(MAX_NAMED_STEPS) {
         failures.truncate(MAX_NAMED_STEPS);
         failures.push(format!("and {more} more"));
