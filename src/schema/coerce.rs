@@ -12,8 +12,8 @@ mod shape;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use self::shape::{Shapes, Wish};
-use super::json_type::JsonType;
+use self::shape::Wish;
+use super::{json_type::JsonType, walk::Walk};
 use crate::expr::PathSegment;
 
 /// Maximum number of visits to subschemas during the coercion of the arguments of one call. Without
@@ -29,14 +29,14 @@ const STEPS_PER_VISIT: usize = 5;
 /// values are not converted.
 pub(crate) fn coerce(schema: &JsonObject, arguments: &mut Value, left: &mut usize) -> bool {
     let visits = MAX_VISITS.min(*left / STEPS_PER_VISIT);
-    let mut coercion =
-        Coercion { shapes: Shapes::new(schema, visits), path: Vec::new(), edits: Vec::new() };
-    if !coercion.shapes.fits_rule(schema, arguments, 0) {
+    let walk = Walk::new(schema, visits);
+    let mut coercion = Coercion { walk, path: Vec::new(), edits: Vec::new() };
+    if !coercion.walk.fits_rule(schema, arguments, 0) {
         let mut rules = Vec::new();
-        coercion.shapes.walk.collect(schema, &mut rules);
+        coercion.walk.collect(schema, &mut rules);
         coercion.visit(rules, arguments, 0);
     }
-    *left -= (visits - coercion.shapes.walk.left()) * STEPS_PER_VISIT;
+    *left -= (visits - coercion.walk.left()) * STEPS_PER_VISIT;
     let is_changed = !coercion.edits.is_empty();
     apply(coercion.edits, arguments);
     is_changed
@@ -55,7 +55,7 @@ enum Fit {
 /// The state of coercing one value. The edits are collected first and applied at the end, because
 /// several branches of a schema may have to be tried for the same value.
 struct Coercion<'s> {
-    shapes: Shapes<'s>,
+    walk: Walk<'s>,
     /// The path of the part that is currently coerced. Empty for the whole value.
     path: Vec<PathSegment>,
     edits: Vec<Edit>,
@@ -82,13 +82,13 @@ impl<'s> Coercion<'s> {
     /// Tries to make a value match all schemas in `rules`, and collects the necessary edits.
     /// Returns how well the value matches.
     fn visit(&mut self, mut rules: Vec<&'s JsonObject>, value: &Value, depth: usize) -> Fit {
-        if !self.shapes.walk.enter(depth) || self.fits_all(&rules, value, depth) {
+        if !self.walk.enter(depth) || self.fits_all(&rules, value, depth) {
             return Fit::Already;
         }
         match value {
             Value::Array(_) | Value::Object(_) => {
                 let fit = self.choose(&mut rules, value, depth);
-                let itself = rules.iter().all(|rule| self.shapes.is_shape(rule, value));
+                let itself = rules.iter().all(|rule| self.walk.is_shape(rule, value));
                 let fit = if itself { fit } else { Fit::Never };
                 fit.min(self.look_inside(&rules, value, depth))
             }
@@ -97,7 +97,7 @@ impl<'s> Coercion<'s> {
     }
 
     fn fits_all(&mut self, rules: &[&'s JsonObject], value: &Value, depth: usize) -> bool {
-        rules.iter().all(|rule| self.shapes.fits_rule(rule, value, depth))
+        rules.iter().all(|rule| self.walk.fits_rule(rule, value, depth))
     }
 
     /// Selects a branch for each `anyOf` and `oneOf` keyword that the value does not match: the
@@ -110,12 +110,12 @@ impl<'s> Coercion<'s> {
         while let Some(&rule) = rules.get(next) {
             next += 1;
             for branches in shape::branches(rule) {
-                if branches.iter().any(|branch| self.shapes.fits(branch, value, depth + 1)) {
+                if branches.iter().any(|branch| self.walk.fits(branch, value, depth + 1)) {
                     continue;
                 }
                 let objects = branches.iter().filter_map(Value::as_object);
                 match objects.into_iter().find(|branch| self.would_fit(branch, value, depth)) {
-                    Some(branch) => self.shapes.walk.collect(branch, rules),
+                    Some(branch) => self.walk.collect(branch, rules),
                     None => fit = Fit::Never,
                 }
             }
@@ -128,14 +128,14 @@ impl<'s> Coercion<'s> {
     fn would_fit(&mut self, branch: &'s JsonObject, value: &Value, depth: usize) -> bool {
         let before = self.edits.len();
         let mut rules = Vec::new();
-        self.shapes.walk.collect(branch, &mut rules);
+        self.walk.collect(branch, &mut rules);
         let fit = self.visit(rules, value, depth + 1);
         self.edits.truncate(before);
         fit > Fit::Never
     }
 
     fn look_inside(&mut self, rules: &[&'s JsonObject], value: &Value, depth: usize) -> Fit {
-        if !self.shapes.may_look_inside(rules.len(), value) {
+        if !self.walk.may_look_inside(rules.len(), value) {
             return Fit::Already;
         }
         let mut fit = Fit::Already;
@@ -143,14 +143,14 @@ impl<'s> Coercion<'s> {
             Value::Object(members) => {
                 for (key, member) in members {
                     let segment = || PathSegment::Key(key.clone());
-                    let schemas = |shapes: &Shapes<'s>, rule| shapes.walk.member(rule, key);
+                    let schemas = |walk: &Walk<'s>, rule| walk.member(rule, key);
                     fit = fit.min(self.fit_part(rules, schemas, segment, member, depth));
                 }
             }
             Value::Array(elements) => {
                 for (index, element) in elements.iter().enumerate() {
                     let segment = || PathSegment::Index(index);
-                    let schemas = |shapes: &Shapes<'s>, rule| shapes.walk.element(rule, index);
+                    let schemas = |walk: &Walk<'s>, rule| walk.element(rule, index);
                     fit = fit.min(self.fit_part(rules, schemas, segment, element, depth));
                 }
             }
@@ -162,23 +162,23 @@ impl<'s> Coercion<'s> {
     fn fit_part(
         &mut self,
         rules: &[&'s JsonObject],
-        schema: impl Fn(&Shapes<'s>, &'s JsonObject) -> Option<&'s Value>,
+        schema: impl Fn(&Walk<'s>, &'s JsonObject) -> Option<&'s Value>,
         segment: impl Fn() -> PathSegment,
         part: &Value,
         depth: usize,
     ) -> Fit {
         let schemas = || rules.iter().copied();
         let all_fit = schemas().all(|rule| {
-            let schema = schema(&self.shapes, rule);
-            schema.is_none_or(|schema| self.shapes.fits(schema, part, depth + 1))
+            let schema = schema(&self.walk, rule);
+            schema.is_none_or(|schema| self.walk.fits(schema, part, depth + 1))
         });
         if all_fit {
             return Fit::Already;
         }
         let mut inner = Vec::new();
         for rule in schemas() {
-            match schema(&self.shapes, rule) {
-                Some(Value::Object(schema)) => self.shapes.walk.collect(schema, &mut inner),
+            match schema(&self.walk, rule) {
+                Some(Value::Object(schema)) => self.walk.collect(schema, &mut inner),
                 Some(Value::Bool(false)) => return Fit::Never,
                 _ => (),
             }
@@ -192,7 +192,7 @@ impl<'s> Coercion<'s> {
     fn fit_scalar(&mut self, rules: &[&'s JsonObject], value: &Value, depth: usize) -> Fit {
         let mut declared = Vec::new();
         for rule in rules {
-            self.shapes.wishes(rule, &mut declared, depth);
+            self.walk.wishes(rule, &mut declared, depth);
         }
         if value.is_number() {
             // Prefers the conversion of a number to an integer over its conversion to a string.
@@ -201,14 +201,14 @@ impl<'s> Coercion<'s> {
         let mut tried = None;
         for wish in declared {
             // Skips a type that was just tried, to avoid parsing the same string twice.
-            if tried == Some(wish) || !self.shapes.may_read(value, wish) {
+            if tried == Some(wish) || !self.walk.may_read(value, wish) {
                 continue;
             }
             tried = Some(wish);
             let Some(mut new) = wish.convert(value) else { continue };
             let fit = self.coerced(rules, &mut new, depth);
             // If no visits are left, it is unknown whether the new value matches.
-            if self.shapes.walk.is_exhausted() {
+            if self.walk.is_exhausted() {
                 return Fit::Already;
             }
             match fit {
@@ -231,7 +231,7 @@ impl<'s> Coercion<'s> {
     /// Adds an edit that replaces the value at the current path with `new`. Does nothing if too few
     /// visits are left for copying the path.
     fn edit(&mut self, new: Value) {
-        if self.shapes.may_copy(&self.path) {
+        if self.walk.may_copy(&self.path) {
             self.edits.push((self.path.clone(), new));
         }
     }

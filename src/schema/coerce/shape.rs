@@ -16,15 +16,6 @@ const BYTES_PER_VISIT: usize = 64;
 /// Parsing this many bytes of a string as JSON counts as one visit to a subschema.
 const PARSED_BYTES_PER_VISIT: usize = 8;
 
-/// Checks whether a value has the shape that a schema requires. The number of visits to subschemas
-/// is limited, which bounds the time of the check.
-///
-/// A valid value always has the required shape. If no visits are left, every value counts as having
-/// the required shape, so that coercion leaves it unchanged.
-pub(super) struct Shapes<'s> {
-    pub(super) walk: Walk<'s>,
-}
-
 /// A conversion that could make an invalid value match a schema.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wish<'s> {
@@ -40,32 +31,31 @@ pub(super) fn branches(rule: &JsonObject) -> impl Iterator<Item = &Vec<Value>> {
     ["anyOf", "oneOf"].into_iter().filter_map(|keyword| rule.get(keyword)?.as_array())
 }
 
-// === impl Shapes ===
+// === impl Walk ===
 
-impl<'s> Shapes<'s> {
-    pub(super) fn new(root: &'s JsonObject, visits: usize) -> Self {
-        Self { walk: Walk::new(root, visits) }
-    }
-
+/// Checks whether a value has the shape that a schema requires. The limited number of visits bounds
+/// the time of the check.
+///
+/// A valid value always has the required shape. If no visits are left, every value counts as having
+/// the required shape, so that coercion leaves it unchanged.
+impl<'s> Walk<'s> {
     /// Counts the lookups of the members or elements of `value` as visits. Each of them is looked
     /// up in `rules` schemas. Returns `false` if too few visits are left.
     pub(super) fn may_look_inside(&mut self, rules: usize, value: &Value) -> bool {
         let parts = match value {
-            _ if self.walk.is_exhausted() => return false,
+            _ if self.is_exhausted() => return false,
             Value::Object(members) => members.keys().map(of_name).sum(),
             // Looking up an element is faster than a member, because elements have no names.
             Value::Array(elements) => elements.len() / 8,
             _ => return true,
         };
-        self.walk.take(rules.saturating_mul(parts))
+        self.take(rules.saturating_mul(parts))
     }
 
     /// Counts the conversion of `value` as visits. Returns `false` if too few visits are left.
     pub(super) fn may_read(&mut self, value: &Value, wish: Wish<'_>) -> bool {
         match (value, wish) {
-            (Value::String(text), Wish::Type(_)) => {
-                self.walk.take(text.len() / PARSED_BYTES_PER_VISIT)
-            }
+            (Value::String(text), Wish::Type(_)) => self.take(text.len() / PARSED_BYTES_PER_VISIT),
             _ => true,
         }
     }
@@ -77,7 +67,7 @@ impl<'s> Shapes<'s> {
             PathSegment::Key(name) => of_name(name),
             PathSegment::Index(_) => 1,
         };
-        self.walk.take(path.iter().map(of_segment).sum())
+        self.take(path.iter().map(of_segment).sum())
     }
 
     /// Returns `true` if a value has the shape that a schema requires: its type, its allowed
@@ -90,15 +80,15 @@ impl<'s> Shapes<'s> {
     }
 
     pub(super) fn fits_rule(&mut self, rule: &'s JsonObject, value: &Value, depth: usize) -> bool {
-        if !self.walk.enter(depth) || self.walk.is_embedded(rule) {
+        if !self.enter(depth) || self.is_embedded(rule) {
             return true;
         }
         let depth = depth + 1;
-        let target = self.walk.target(rule);
+        let target = self.target(rule);
         if target.is_some_and(|target| !self.fits_rule(target, value, depth)) {
             return false;
         }
-        if self.walk.replaces(rule) {
+        if self.replaces(rule) {
             return true;
         }
         let parts = rule.get("allOf").and_then(Value::as_array);
@@ -115,11 +105,11 @@ impl<'s> Shapes<'s> {
         }
         match value {
             Value::Object(members) => members.iter().all(|(key, member)| {
-                let schema = self.walk.member(rule, key);
+                let schema = self.member(rule, key);
                 schema.is_none_or(|schema| self.fits(schema, member, depth))
             }),
             Value::Array(elements) => elements.iter().enumerate().all(|(index, element)| {
-                let schema = self.walk.element(rule, index);
+                let schema = self.element(rule, index);
                 schema.is_none_or(|schema| self.fits(schema, element, depth))
             }),
             _ => true,
@@ -153,7 +143,7 @@ impl<'s> Shapes<'s> {
     fn is_of_type(&mut self, names: &Value, value: &Value) -> bool {
         match names {
             Value::String(name) => is_of_named_type(name, value),
-            Value::Array(names) if self.walk.take(names.len()) => {
+            Value::Array(names) if self.take(names.len()) => {
                 let mut names = names.iter();
                 names.any(|name| name.as_str().is_none_or(|name| is_of_named_type(name, value)))
             }
@@ -165,14 +155,14 @@ impl<'s> Shapes<'s> {
     /// forbids. With the keyword `patternProperties`, no member counts as forbidden.
     fn has_members(&mut self, rule: &JsonObject, members: &JsonObject) -> bool {
         if let Some(Value::Array(required)) = rule.get("required")
-            && self.walk.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
+            && self.take(required.iter().filter_map(Value::as_str).map(of_name).sum())
             && !required.iter().filter_map(Value::as_str).all(|name| members.contains_key(name))
         {
             return false;
         }
         if rule.get("additionalProperties") != Some(&Value::Bool(false))
             || rule.contains_key("patternProperties")
-            || !self.walk.take(members.keys().map(of_name).sum())
+            || !self.take(members.keys().map(of_name).sum())
         {
             return true;
         }
@@ -183,7 +173,7 @@ impl<'s> Shapes<'s> {
     /// Returns `true` if two values are equal according to JSON Schema, where `1` equals `1.0`.
     /// Also returns `true` if too few visits are left for the comparison.
     fn is_same(&mut self, one: &Value, other: &Value) -> bool {
-        if !self.walk.take(1) {
+        if !self.take(1) {
             return true;
         }
         match (one, other) {
@@ -192,7 +182,7 @@ impl<'s> Shapes<'s> {
             }
             (Value::String(one), Value::String(other)) => {
                 one.len() == other.len()
-                    && (!self.walk.take(one.len() / BYTES_PER_VISIT) || one == other)
+                    && (!self.take(one.len() / BYTES_PER_VISIT) || one == other)
             }
             (Value::Array(one), Value::Array(other)) => {
                 one.len() == other.len()
@@ -201,7 +191,7 @@ impl<'s> Shapes<'s> {
             (Value::Object(one), Value::Object(other)) => {
                 one.len() == other.len()
                     && one.iter().all(|(key, one)| {
-                        !self.walk.take(of_name(key))
+                        !self.take(of_name(key))
                             || other.get(key).is_some_and(|other| self.is_same(one, other))
                     })
             }
@@ -219,7 +209,7 @@ impl<'s> Shapes<'s> {
     ) {
         match rule.get("type") {
             Some(Value::Array(names)) => {
-                if !self.walk.take(names.len()) {
+                if !self.take(names.len()) {
                     return;
                 }
                 let listed = |of: &JsonType| names.iter().any(|name| name == of.name());
@@ -235,7 +225,7 @@ impl<'s> Shapes<'s> {
         for value in values.chain(rule.get("const")) {
             // Includes the cost of comparing the string in the arguments with this value later.
             let len = value.as_str().map_or(0, str::len);
-            if !self.walk.take(1 + len / BYTES_PER_VISIT) {
+            if !self.take(1 + len / BYTES_PER_VISIT) {
                 return;
             }
             if value.is_string() {
@@ -246,11 +236,11 @@ impl<'s> Shapes<'s> {
             }
         }
         for branch in branches(rule).flatten().filter_map(Value::as_object) {
-            if !self.walk.enter(depth) {
+            if !self.enter(depth) {
                 return;
             }
             let mut rules = Vec::new();
-            self.walk.collect(branch, &mut rules);
+            self.collect(branch, &mut rules);
             for rule in rules {
                 self.wishes(rule, wishes, depth + 1);
             }
