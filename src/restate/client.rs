@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use reqwest::{Method, StatusCode, Url};
+use reqwest::Url;
 use serde::de::DeserializeOwned;
 
 use super::RestateError;
@@ -88,8 +88,7 @@ impl Client {
     pub(super) async fn register(&self, admin: &str, endpoint: &str) -> Result<(), RestateError> {
         let url = join(&parse(admin)?, "deployments");
         let body = serde_json::json!({ "uri": endpoint, "force": true }).to_string();
-        let request = self.http.request(Method::POST, url);
-        let request = request.header("content-type", "application/json").body(body);
+        let request = self.http.post(url).header("content-type", "application/json").body(body);
         bytes(request).await.map(drop)
     }
 }
@@ -115,14 +114,12 @@ fn join(base: &Url, path: &str) -> Url {
 
 async fn bytes(request: reqwest::RequestBuilder) -> Result<Vec<u8>, RestateError> {
     let response = request.send().await.map_err(|error| RestateError::unavailable(&error))?;
-    match response.status() {
-        status if status.is_success() => {
-            let body = response.bytes().await.map_err(|error| RestateError::unavailable(&error))?;
-            Ok(body.into())
-        }
-        StatusCode::CONFLICT => Err(RestateError::Status(409)),
-        status => Err(RestateError::Status(status.as_u16())),
+    let status = response.status();
+    if !status.is_success() {
+        return Err(RestateError::Status(status.as_u16()));
     }
+    let body = response.bytes().await.map_err(|error| RestateError::unavailable(&error))?;
+    Ok(body.into())
 }
 
 /// Parses a JSON response.
