@@ -206,8 +206,8 @@ use self::telemetry::metrics;
 use self::{
     middleware::{pattern_watch, response_future},
     support::{
-        error_chain, fingerprint, json_pointer, json_size, log_pause, named, names, pagination,
-        random, readiness, suggest, text_position, uri, warnings,
+        error_chain, fingerprint, json_pointer, json_size, log_pause, mutex, named, names,
+        pagination, random, readiness, suggest, text_position, uri, warnings,
     },
     telemetry::spans,
 };

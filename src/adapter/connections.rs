@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt, io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock},
     task::{Context, Poll, ready},
 };
 
@@ -21,6 +21,7 @@ use super::{
     serve::{ServeService, account},
     value_count::{MAX_VALUES, ValueCount},
 };
+use crate::mutex::lock;
 
 /// The default limit on the number of sessions, and on the number of open requests, of all clients
 /// together.
@@ -77,8 +78,8 @@ pub struct ConnectionLimit {
     max: usize,
     max_per_caller: usize,
     caller_of: Option<Arc<CallerOf>>,
-    sessions: Arc<Counts>,
-    requests: Arc<Counts>,
+    sessions: Arc<Mutex<Open>>,
+    requests: Arc<Mutex<Open>>,
 }
 
 /// A service that enforces a [`ConnectionLimit`] on the requests to an inner service.
@@ -125,9 +126,6 @@ struct Admission {
 }
 
 #[derive(Debug, Default)]
-struct Counts(Mutex<Open>);
-
-#[derive(Debug, Default)]
 struct Open {
     all: usize,
     by_caller: HashMap<Arc<str>, usize>,
@@ -136,7 +134,7 @@ struct Open {
 /// A permit for one open session or request. Dropping it lowers the number of open sessions or
 /// requests by one.
 struct Permit {
-    counts: Arc<Counts>,
+    counts: Arc<Mutex<Open>>,
     caller: Option<Arc<str>>,
 }
 
@@ -235,10 +233,10 @@ impl ConnectionLimit {
     fn open(
         &self,
         what: &'static str,
-        counts: &Arc<Counts>,
+        counts: &Arc<Mutex<Open>>,
         caller: Option<Arc<str>>,
     ) -> Result<Permit, Refusal> {
-        let mut open = counts.open();
+        let mut open = lock(counts);
         if open.all >= self.max {
             return Err(Refusal::TooMany { what, of: "this server", most: self.max });
         }
@@ -265,8 +263,8 @@ impl fmt::Debug for ConnectionLimit {
         f.debug_struct("ConnectionLimit")
             .field("max", &self.max)
             .field("max_per_caller", &self.max_per_caller)
-            .field("sessions", &self.sessions.open().all)
-            .field("requests", &self.requests.open().all)
+            .field("sessions", &lock(&self.sessions).all)
+            .field("requests", &lock(&self.requests).all)
             .finish_non_exhaustive()
     }
 }
@@ -416,19 +414,11 @@ impl<B> fmt::Debug for LimitedBody<B> {
     }
 }
 
-// === impl Counts ===
-
-impl Counts {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 // === impl Permit ===
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut open = self.counts.open();
+        let mut open = lock(&self.counts);
         open.all -= 1;
         if let Some(caller) = &self.caller
             && let Some(of_caller) = open.by_caller.get_mut(caller)
@@ -515,7 +505,7 @@ mod tests {
         drop(alice);
         assert_eq!(call(&mut service, "alice").status(), StatusCode::OK);
         drop(bob);
-        let open = limit.requests.open();
+        let open = lock(&limit.requests);
         assert_eq!((open.all, open.by_caller.len()), (0, 0));
     }
 }

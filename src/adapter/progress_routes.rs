@@ -3,14 +3,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
 };
 
 use rmcp::model::{NumberOrString, ProgressNotificationParam, ProgressToken};
 
-use crate::message::Progress;
+use crate::{message::Progress, mutex::lock};
 
 /// The receivers of progress notifications, by the progress tokens of the pending requests on one
 /// connection.
@@ -29,14 +29,14 @@ impl Routes {
     /// Registers `progress` as the receiver of all progress notifications that have this token.
     /// Dropping the returned route ends the registration.
     pub(super) fn open(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Route {
-        self.by_token().insert(token.clone(), progress);
+        lock(&self.0).insert(token.clone(), progress);
         Route { routes: self.clone(), token }
     }
 
     /// Forwards a progress notification to the receiver that is registered for its token. Discards
     /// the notification if no receiver is registered.
     pub(super) fn report(&self, told: ProgressNotificationParam) {
-        let progress = self.by_token().get(&told.progress_token).cloned();
+        let progress = lock(&self.0).get(&told.progress_token).cloned();
         if let Some(progress) = progress {
             progress.report(told.progress, told.total, told.message);
         }
@@ -44,12 +44,7 @@ impl Routes {
 
     #[cfg(feature = "remote")]
     pub(super) fn len(&self) -> usize {
-        self.by_token().len()
-    }
-
-    fn by_token(&self) -> MutexGuard<'_, HashMap<ProgressToken, Progress>> {
-        // The lock is never held across a panic, and the map would be consistent if it were.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).len()
     }
 }
 
@@ -63,7 +58,7 @@ impl Route {
 
 impl Drop for Route {
     fn drop(&mut self) {
-        self.routes.by_token().remove(&self.token);
+        lock(&self.routes.0).remove(&self.token);
     }
 }
 

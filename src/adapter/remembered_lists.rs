@@ -11,7 +11,7 @@ use std::{
     mem,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -23,6 +23,7 @@ use rmcp::model::{
 use crate::{
     intercept::Intercept,
     message::{ItemKind, Reply, Request, Subject},
+    mutex::lock,
 };
 
 /// The last complete lists of tools, prompts and resources of one backend. Clones share the lists.
@@ -57,13 +58,13 @@ impl Memory {
     /// Returns an independent copy of the remembered lists. Unlike a clone, the copy does not
     /// change when the original changes.
     pub(crate) fn fork(&self) -> Self {
-        Self(Arc::new(Mutex::new(self.lists().clone())))
+        Self(Arc::new(Mutex::new(lock(&self.0).clone())))
     }
 
     /// Returns a server description for the remembered lists. It declares a capability, such as
     /// tools, only if a complete list of these items is remembered.
     pub(crate) fn describe(&self) -> ServerConfig {
-        let lists = self.lists();
+        let lists = lock(&self.0);
         let has = |kind| lists.get(&kind).is_some_and(|lists| !lists.whole.is_empty());
         let mut capabilities = ServerCapabilities::default();
         capabilities.tools = has(ItemKind::Tool).then(ToolsCapability::default);
@@ -79,7 +80,7 @@ impl Memory {
             return;
         }
         let is_last = next.is_none();
-        let mut lists = self.lists();
+        let mut lists = lock(&self.0);
         let Lists { whole, begun } = lists.entry(kind).or_default();
         match cursor {
             None => begun.clear(),
@@ -95,15 +96,10 @@ impl Memory {
     }
 
     fn page(&self, kind: ItemKind, cursor: Option<&str>) -> Reply {
-        let lists = self.lists();
+        let lists = lock(&self.0);
         let pages = lists.get(&kind).map_or(&[][..], |lists| &lists.whole);
         let page = after(pages, cursor).and_then(|place| pages.get(place));
         page.cloned().unwrap_or_else(|| Reply::method_not_found(""))
-    }
-
-    fn lists(&self) -> MutexGuard<'_, HashMap<ItemKind, Lists>> {
-        // Nothing panics while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     future::{self, Future},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use rmcp::{
@@ -19,7 +19,10 @@ use tokio::{
 };
 
 use super::progress_routes::{Route, Routes, new_token};
-use crate::message::{Progress, client::unanswered};
+use crate::{
+    message::{Progress, client::unanswered},
+    mutex::lock,
+};
 
 /// The stub client for calls that come from no client. It is created on first use, and later calls
 /// reuse it.
@@ -61,7 +64,7 @@ impl StubClients {
     pub(super) async fn shared(&self) -> Option<Arc<StubClient>> {
         let runtime = Handle::try_current().ok()?.id();
         // Cloned in a statement of its own, so that the lock is released before the next await.
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let latest = lock(&self.latest).clone();
         if let Some(client) = latest
             && client.serves(runtime)
         {
@@ -70,7 +73,7 @@ impl StubClients {
         // A concurrent call may also create a client and replace this one. The replaced client
         // lives until the calls that use it have ended.
         let client = Arc::new(StubClient::new().await?);
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&client));
+        *lock(&self.latest) = Some(Arc::clone(&client));
         Some(client)
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     iter,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Tally;
+use crate::mutex::lock;
 
 /// Adds up the cost of a run of a composite, and the amounts that it spends of each budget per run.
 /// Enforces the maximum cost of the run.
@@ -87,7 +88,7 @@ impl Account {
     /// Raises the charged amounts to those of `charged` where they are smaller.
     pub(crate) fn raise(&self, charged: &Charged) {
         let raise = |tally: &mut Tally, to: u64| tally.close(0, to.saturating_sub(tally.spent()));
-        let mut sums = self.sums();
+        let mut sums = lock(&self.sums);
         raise(&mut sums.cost, charged.cost);
         sums.is_over |= charged.is_over;
         for (name, &spent) in &charged.budgets {
@@ -117,7 +118,7 @@ impl Account {
         limit: u64,
     ) -> Option<Hold> {
         let outermost = self.outermost();
-        let mut sums = outermost.sums();
+        let mut sums = lock(&outermost.sums);
         let tally = sums.budgets.entry(budget.clone()).or_default();
         let fits = tally.missing(amount, limit) == 0;
         if fits {
@@ -134,17 +135,17 @@ impl Account {
     /// Returns `true` if a call was rejected because the rest of the run's maximum cost was too
     /// small.
     pub(crate) fn is_over(&self) -> bool {
-        self.sums().is_over
+        lock(&self.sums).is_over
     }
 
     /// Returns `true` if the run has spent its maximum cost. Returns `false` if it has no maximum.
     pub(crate) fn is_used_up(&self) -> bool {
-        self.max_cost.is_some_and(|max| self.sums().cost.spent() >= max)
+        self.max_cost.is_some_and(|max| lock(&self.sums).cost.spent() >= max)
     }
 
     /// Returns the amounts that the run has spent, without reservations.
     pub(crate) fn amounts(&self) -> Charged {
-        let sums = self.sums();
+        let sums = lock(&self.sums);
         let budgets = sums.budgets.iter().filter(|(_, tally)| tally.spent() > 0);
         Charged {
             cost: sums.cost.spent(),
@@ -159,7 +160,7 @@ impl Account {
         // The lock is held until the outer accounts have reserved the cost or rejected it.
         // Otherwise, a reservation that an outer account rejects could block others in the
         // meantime. Outer accounts are never locked before inner ones, so this cannot deadlock.
-        let mut sums = self.sums();
+        let mut sums = lock(&self.sums);
         let fits = self.max_cost.is_none_or(|max| sums.cost.missing(cost, max) == 0);
         sums.is_over |= !fits;
         let is_held = fits && self.outer.as_ref().is_none_or(|outer| outer.hold_cost(cost));
@@ -189,11 +190,6 @@ impl Account {
         }
         account.clone()
     }
-
-    fn sums(&self) -> MutexGuard<'_, Sums> {
-        // No code panics while the lock is held.
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl From<Charged> for Sums {
@@ -222,11 +218,11 @@ impl Drop for Hold {
         match &self.of {
             HeldOf::Cost => {
                 for account in self.account.with_outer() {
-                    account.sums().cost.close(self.amount, self.actual);
+                    lock(&account.sums).cost.close(self.amount, self.actual);
                 }
             }
             HeldOf::Budget(name) => {
-                if let Some(tally) = self.account.sums().budgets.get_mut(name) {
+                if let Some(tally) = lock(&self.account.sums).budgets.get_mut(name) {
                     tally.close(self.amount, self.actual);
                 }
             }
@@ -294,7 +290,7 @@ mod tests {
         assert!(inner.reserve_cost(4).is_none());
         assert!(outer.is_over());
         assert!(!inner.is_over());
-        assert_eq!(inner.sums().cost, Tally::default());
+        assert_eq!(lock(&inner.sums).cost, Tally::default());
     }
 
     #[test]
@@ -325,7 +321,7 @@ mod tests {
         account.reserve_cost(7).unwrap().settle(7);
         let held: Vec<_> = (0..3).map(|_| account.reserve_cost(u64::MAX).unwrap()).collect();
         drop(held);
-        assert_eq!(account.sums().cost, Tally::of(7));
+        assert_eq!(lock(&account.sums).cost, Tally::of(7));
         account.reserve_cost(u64::MAX).unwrap().settle(u64::MAX);
         assert_eq!(account.amounts().cost, u64::MAX);
     }

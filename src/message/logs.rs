@@ -6,7 +6,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU8, Ordering},
     },
     task::Context,
@@ -18,7 +18,7 @@ use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::json_size::json_bytes;
+use crate::{json_size::json_bytes, mutex::lock};
 
 /// The maximum number of queued log messages per request. The queue grows if the client reads
 /// slowly.
@@ -89,7 +89,7 @@ impl Logs {
     pub fn send(&self, message: LoggingMessageNotificationParam) {
         if self.wants(message.level) {
             let bytes = json_bytes(&message);
-            self.queue.with(|waiting| waiting.push(bytes, message));
+            lock(&self.queue.waiting).push(bytes, message);
             self.queue.pump.wake();
         }
     }
@@ -114,7 +114,7 @@ impl Logs {
     /// Removes and returns the next message. If the queue is empty and `is_answered` is `true`,
     /// returns a final message with the number of dropped messages, if any.
     pub(super) fn next(&self, is_answered: bool) -> Option<LoggingMessageNotificationParam> {
-        self.queue.with(|waiting| waiting.next(is_answered.then(|| self.report_level())))
+        lock(&self.queue.waiting).next(is_answered.then(|| self.report_level()))
     }
 }
 
@@ -140,15 +140,6 @@ impl LogLevel {
         const LEVELS: [LoggingLevel; 8] =
             [Debug, Info, Notice, Warning, Error, Critical, Alert, Emergency];
         LEVELS.get(usize::from(self.0.load(Ordering::Relaxed)).checked_sub(1)?).copied()
-    }
-}
-
-// === impl Queue ===
-
-impl Queue {
-    fn with<T>(&self, look: impl FnOnce(&mut Waiting) -> T) -> T {
-        // No code panics while the lock is held. Even after a panic, the queue would be consistent.
-        look(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     borrow::Cow,
     fmt,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
 };
 
@@ -29,6 +29,7 @@ use self::{
     label::{Label, Message, cut},
 };
 use super::Logs;
+use crate::mutex::lock;
 
 /// The maximum progress of a running part, even if its server reports more, so that the progress
 /// still increases when the part ends.
@@ -173,7 +174,7 @@ impl Parts {
 
     /// Counts a skipped part as completed, without a notification.
     pub(crate) fn skip(&self, part: usize) {
-        self.with(|done| done[part] = 1.0);
+        lock(&self.done)[part] = 1.0;
     }
 
     /// Sends a heartbeat: a notification that the parts with these indexes are still running.
@@ -184,7 +185,7 @@ impl Parts {
             0 => String::new(),
             count => format!(" and {count} more"),
         };
-        let done = self.with(|done| done.iter().sum());
+        let done = lock(&self.done).iter().sum();
         let message = format!("still running: {}{more}", named.join(", "));
         self.whole.push(done, self.labels.count_as_value(), Message::text(message));
     }
@@ -199,7 +200,7 @@ impl Parts {
     /// the progress has not increased.
     fn report(&self, part: usize, fraction: f64, message: Option<String>) {
         let fraction = fraction.min(MOST);
-        if self.with(|done| fraction > done[part]) {
+        if fraction > lock(&self.done)[part] {
             let message = message.map_or_else(String::new, |message| cut(&message).into());
             self.update(part, fraction, message);
         }
@@ -212,22 +213,16 @@ impl Parts {
     }
 
     fn update(&self, part: usize, fraction: f64, text: impl Into<Cow<'static, str>>) {
-        let done = self.with(|done| {
-            done[part] = done[part].max(fraction);
-            done.iter().sum()
-        });
+        let mut done = lock(&self.done);
+        done[part] = done[part].max(fraction);
+        let sum = done.iter().sum();
+        drop(done);
         let message = Message::of_part(self.labels.clone(), part, text.into());
-        self.whole.push(done, self.labels.count_as_value(), message);
+        self.whole.push(sum, self.labels.count_as_value(), message);
     }
 
     fn label(&self, part: usize) -> Label<'_> {
         Label { labels: &self.labels, part }
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&mut [f64]) -> T) -> T {
-        // No code panics while the lock is held. Even after a panic, the values would be
-        // consistent.
-        look(&mut self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

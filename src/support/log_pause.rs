@@ -1,11 +1,10 @@
 //! Limits how often a message is logged.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
+
+use crate::mutex::lock;
 
 /// The minimum time between two messages.
 const QUIET: Duration = Duration::from_secs(10);
@@ -23,7 +22,7 @@ impl LogPause {
     /// seconds, so that a client that repeats the same call does not fill the log.
     pub(crate) fn is_due_now(&self) -> bool {
         let now = Instant::now();
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = lock(&self.logged);
         let is_due = logged.is_none_or(|logged| now.saturating_duration_since(logged) >= QUIET);
         if is_due {
             *logged = Some(now);

@@ -5,6 +5,7 @@ pub(crate) mod warnings;
 pub(crate) mod error_chain;
 
 pub(crate) mod log_pause;
+pub(crate) mod mutex;
 
 pub(crate) mod fingerprint;
 

@@ -4,10 +4,11 @@ pub(crate) mod sanitize;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use self::sanitize::Sentence;
+use crate::mutex::lock;
 
 /// Maximum number of warnings that a layer stores. Further warnings are neither stored nor logged.
 const MAX_COMPLAINTS: usize = 1_000;
@@ -24,7 +25,7 @@ impl Warnings {
     /// because names in warnings may come from clients and servers.
     pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.0);
         if told.len() < MAX_COMPLAINTS && !told.contains(&warning) {
             tracing::warn!("{warning}");
             told.push(warning);
@@ -32,7 +33,7 @@ impl Warnings {
     }
 
     pub(crate) fn list(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 

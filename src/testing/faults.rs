@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 
@@ -16,6 +16,7 @@ use tower_service::Service;
 use super::{Fault, answer::Given};
 use crate::{
     message::{Reply, Request, ToolService},
+    mutex::lock,
     readiness::take_ready,
 };
 
@@ -158,7 +159,7 @@ impl Faults {
     /// injected so far. The duration or size of `fault` is ignored.
     #[must_use]
     pub fn injected(&self, fault: Fault) -> usize {
-        let counts = self.0.met().counts.clone();
+        let counts = lock(&self.0.met).counts.clone();
         let rules = self.0.rules.iter().zip(counts);
         rules.filter(|(rule, _)| rule.fault.name() == fault.name()).map(|(_, count)| count).sum()
     }
@@ -167,7 +168,7 @@ impl Faults {
     /// injected into this call.
     fn next(&self, tool: &str) -> Option<Fault> {
         let shared = &*self.0;
-        let mut met = shared.met();
+        let mut met = lock(&shared.met);
         let chance = match met.chance.get_mut(tool) {
             Some(chance) => chance.f64(),
             None => {
@@ -221,10 +222,6 @@ impl Shared {
     fn chance_of(&self, tool: &str) -> Rng {
         let mix = |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..);
         Rng::with_seed(tool.bytes().fold(self.seed, mix))
-    }
-
-    fn met(&self) -> MutexGuard<'_, Met> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Answer, RecordedCall, Server};
+use crate::mutex::lock;
 
 /// The value of the member `format` in the first line of a recording. A file without it is not a
 /// recording.
@@ -113,7 +114,7 @@ impl Server {
             server.tool(
                 tool,
                 Answer::from_fn(move |call| {
-                    let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut played = lock(&played);
                     let answer = next(&mut played, &call);
                     async move { answer }
                 }),

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
     time::Duration,
 };
@@ -15,7 +15,10 @@ use tower::BoxError;
 use tower_service::Service;
 
 use super::{Answer, RecordedCall, Status, answer::Given};
-use crate::message::{Reply, Request};
+use crate::{
+    message::{Reply, Request},
+    mutex::lock,
+};
 
 /// A server with scripted tools, for tests. It records all calls of these tools.
 ///
@@ -274,7 +277,7 @@ impl Server {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
-        f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut lock(&self.0.state))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The reason why a connection ended.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::mutex::lock;
 
 /// The reason why the connection to a server ended, as a text. The transport stores it, and the
 /// supervisor task reports it. `None` while the reason is unknown. Clones share the reason.
@@ -13,19 +15,15 @@ impl ExitReason {
     /// Sets the reason why the connection ended. Overwrites an earlier reason.
     #[cfg(feature = "stdio")]
     pub(super) fn set(&self, words: String) {
-        *self.words() = Some(words);
+        *lock(&self.0) = Some(words);
     }
 
     /// Sets the reason why the connection ended, unless a reason was already set.
     pub(super) fn or(&self, words: &str) {
-        self.words().get_or_insert_with(|| words.to_owned());
+        lock(&self.0).get_or_insert_with(|| words.to_owned());
     }
 
     pub(super) fn take(&self) -> Option<String> {
-        self.words().take()
-    }
-
-    fn words(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).take()
     }
 }

@@ -5,13 +5,16 @@
 use std::{
     borrow::Cow,
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam};
 
 use super::redaction::About;
-use crate::message::{LogLevel, Logs};
+use crate::{
+    message::{LogLevel, Logs},
+    mutex::lock,
+};
 
 /// The log levels that clients have set for a server. All clients share one connection to the
 /// server, so the server receives the lowest of these levels.
@@ -59,7 +62,7 @@ impl Levels {
     /// Returns the log level that the server needs when a client sets its level to `level`: the
     /// lowest level of all clients. `client` is `None` if program code sets the level.
     pub(super) fn with(&self, client: Option<&Logs>, level: LoggingLevel) -> LoggingLevel {
-        let mut wanted = self.wanted().clone();
+        let mut wanted = lock(&self.wanted).clone();
         wanted.set(client, level);
         wanted.lowest().unwrap_or(level)
     }
@@ -67,25 +70,20 @@ impl Levels {
     /// Stores the log level that a client has set. `client` is `None` if program code has set the
     /// level.
     pub(super) fn set(&self, client: Option<&Logs>, level: LoggingLevel) {
-        self.wanted().set(client, level);
+        lock(&self.wanted).set(client, level);
     }
 
     /// Returns the lowest log level that any client has set, or `None` if no client has set a
     /// level.
     pub(super) fn lowest(&self) -> Option<LoggingLevel> {
-        self.wanted().lowest()
+        lock(&self.wanted).lowest()
     }
 
     /// Replaces the stored log levels by copies of those in `other`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn copy(&self, other: &Self) {
-        let others = other.wanted().clone();
-        *self.wanted() = others;
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        // The lock is never held across a panic, and the list would be consistent if it were.
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        let others = lock(&other.wanted).clone();
+        *lock(&self.wanted) = others;
     }
 }
 
@@ -117,7 +115,7 @@ impl LogRoutes {
     /// the client of the request. It is `None` if this client receives no log messages.
     pub(super) fn open(self: &Arc<Self>, logs: Option<&Logs>, about: &About) -> LogRoute {
         let logs = logs.map(|logs| (logs.clone(), about.clone()));
-        let mut open = self.requests();
+        let mut open = lock(&self.0);
         let key = open.next;
         open.next += 1;
         open.requests.insert(key, logs);
@@ -145,7 +143,7 @@ impl LogRoutes {
     }
 
     fn only_client(&self) -> Option<(Logs, About)> {
-        let open = self.requests();
+        let open = lock(&self.0);
         let mut requests = open.requests.values();
         let (first, about) = requests.next()?.as_ref()?;
         let is_of_first = |other: &Option<(Logs, About)>| {
@@ -153,18 +151,13 @@ impl LogRoutes {
         };
         requests.all(is_of_first).then(|| (first.clone(), about.clone()))
     }
-
-    fn requests(&self) -> MutexGuard<'_, Open> {
-        // The lock is never held across a panic, and the map would be consistent if it were.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 // === impl LogRoute ===
 
 impl Drop for LogRoute {
     fn drop(&mut self) {
-        self.routes.requests().requests.remove(&self.key);
+        lock(&self.routes.0).requests.remove(&self.key);
     }
 }
 
@@ -193,7 +186,7 @@ mod tests {
         levels.set(None, Warning);
         assert_eq!(levels.lowest(), Some(Warning));
         levels.set(Some(&one), Alert);
-        assert_eq!(levels.wanted().by_client.len(), 1);
+        assert_eq!(lock(&levels.wanted).by_client.len(), 1);
     }
 
     #[test]
@@ -215,6 +208,6 @@ mod tests {
         let nobodys = routes.open(None, &about);
         assert!(routes.only_client().is_none());
         drop((others, nobodys));
-        assert!(routes.requests().requests.is_empty());
+        assert!(lock(&routes.0).requests.is_empty());
     }
 }

@@ -1,11 +1,7 @@
 //! An epoch (a counter of changes) that a server increases by reporting changes. The rate of the
 //! increases is limited.
 
-use std::{
-    fmt,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Mutex, time::Duration};
 
 use tokio::{
     runtime::Handle,
@@ -13,7 +9,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::changes::{Epoch, pace::Pace};
+use crate::{
+    changes::{Epoch, pace::Pace},
+    mutex::lock,
+};
 
 /// An [`Epoch`] (a counter of changes) that increases at a limited rate. After each increase, a
 /// pause begins. All changes during the pause increase the counter only once, at the end of the
@@ -40,7 +39,7 @@ impl PacedEpoch {
     /// pause.
     pub(super) fn bump(&self) {
         let Ok(runtime) = Handle::try_current() else { return self.epoch.bump() };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let State { pace, delayed } = &mut *state;
         while delayed.try_join_next().is_some() {}
         match pace.next(Instant::now()) {

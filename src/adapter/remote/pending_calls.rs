@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use futures::future::join_all;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     json_size::{ByteBudget, json_bytes},
     message::client::{LiveClient, may_ask, unanswered},
+    mutex::lock,
 };
 
 /// The maximum size in bytes, as JSON, of all questions in an `InputRequired` result, including its
@@ -121,7 +122,7 @@ impl Calls {
         &self,
         origin: Option<&InboundStreamOrigin>,
     ) -> Result<(LiveClient, Vec<CancellationToken>), &'static str> {
-        let by_id = self.by_id();
+        let by_id = lock(&self.by_id);
         let calls: Vec<&Call> = match origin {
             Some(InboundStreamOrigin::OutboundRequest(id)) => by_id.get(id).into_iter().collect(),
             Some(InboundStreamOrigin::Unassociated) | None => by_id.values().collect(),
@@ -139,11 +140,6 @@ impl Calls {
         let client = first.client.clone();
         let client = client.ok_or("the caller cannot answer questions during a call")?;
         Ok((client, calls.iter().map(|call| call.over.clone()).collect()))
-    }
-
-    fn by_id(&self) -> MutexGuard<'_, HashMap<RequestId, Call>> {
-        // The lock is never held across a panic, and the map would be consistent if it were.
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,7 +160,7 @@ impl Registering<'_> {
     /// relayed to `client`. They are rejected if `client` is `None`.
     pub(super) fn sent(self, id: RequestId, client: Option<LiveClient>) -> CallOnItsWay {
         let call = Call { client, over: CancellationToken::new() };
-        self.calls.by_id().insert(id.clone(), call);
+        lock(&self.calls.by_id).insert(id.clone(), call);
         CallOnItsWay { calls: self.calls.clone(), id }
     }
 }
@@ -173,7 +169,7 @@ impl Registering<'_> {
 
 impl Drop for CallOnItsWay {
     fn drop(&mut self) {
-        let call = self.calls.by_id().remove(&self.id);
+        let call = lock(&self.calls.by_id).remove(&self.id);
         // The lock on the calls is already released, because a woken task may lock them again.
         if let Some(call) = call {
             call.over.cancel();

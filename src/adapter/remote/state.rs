@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicBool},
+    sync::{Arc, Mutex, Weak, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use crate::{
     catalog::Tools,
     changes::{Changes, Epoch, pace::Pace},
     message::{BackendError, BackendErrorKind},
+    mutex::lock,
 };
 
 /// The maximum total size in bytes, as JSON, of the URIs of all subscribed resources. All URIs are
@@ -228,13 +229,13 @@ impl Remote {
     /// Returns the server's description from the latest connection, or `None` if the server has
     /// never been connected.
     pub(super) fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.known().info.clone()
+        lock(&self.known).info.clone()
     }
 
     /// Records that a connection was established. Stores the server's description `info`, and
     /// clears the reason why the server was not connected.
     pub(super) fn connected(&self, info: Option<Arc<ServerPeerInfo>>) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.info = info;
         known.trouble = None;
     }
@@ -243,7 +244,7 @@ impl Remote {
     /// reason was already recorded.
     pub(super) fn trouble(&self, trouble: String) {
         let backend = &*self.about.name;
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         if known.trouble.as_ref() == Some(&trouble) {
             tracing::debug!(backend, trouble, "a backend is still not connected");
         } else {
@@ -254,7 +255,7 @@ impl Remote {
 
     /// Returns the reason why the server is not connected, or `None` if it is connected.
     pub(super) fn why_not_connected(&self) -> Option<String> {
-        self.known().trouble.clone()
+        lock(&self.known).trouble.clone()
     }
 
     /// Records a hash of the tools that the server has listed. Returns `true` if the tools differ
@@ -266,25 +267,25 @@ impl Remote {
             serde_json::to_string(tool).unwrap_or_default().hash(&mut hasher);
         }
         let fingerprint = Some(hasher.finish());
-        mem::replace(&mut self.known().tools, fingerprint) != fingerprint
+        mem::replace(&mut lock(&self.known).tools, fingerprint) != fingerprint
     }
 
     /// Reports that the server's tools have changed, and discards the recorded hash of the tools.
     pub(super) fn tools_changed(&self) {
         // The hash is removed, so that the next connection counts as a change even if it has the
         // same tools as before this change.
-        self.known().tools = None;
+        lock(&self.known).tools = None;
         self.lists.tools.bump();
     }
 
     /// Returns the URIs of all subscribed resources, in no particular order.
     pub(super) fn subscriptions(&self) -> Vec<String> {
-        self.known().subscriptions.keys().map(|uri| uri.to_string()).collect()
+        lock(&self.known).subscriptions.keys().map(|uri| uri.to_string()).collect()
     }
 
     /// Returns `true` if at least one caller is subscribed to the resource.
     pub(super) fn is_subscribed(&self, uri: &str) -> bool {
-        self.known().subscriptions.contains_key(uri)
+        lock(&self.known).subscriptions.contains_key(uri)
     }
 
     /// Reports the update of a resource under each subscribed URI that it concerns: the URI of the
@@ -293,7 +294,7 @@ impl Remote {
     /// An update that concerns no subscribed URI is dropped. Therefore, pending updates take no
     /// additional memory, and callers receive only URIs that they have subscribed to.
     pub(super) fn resource_updated(&self, uri: &str) {
-        let concerned = self.known().concerned(uri);
+        let concerned = lock(&self.known).concerned(uri);
         for uri in concerned {
             self.changes.resource_updated(uri);
         }
@@ -302,7 +303,7 @@ impl Remote {
     /// Adds a subscription to a resource, and returns a guard for the subscribe request. Returns
     /// `None` if the URIs of all subscribed resources together would exceed their size limit.
     pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
-        self.known().subscribed(uri, 1).then(|| {
+        lock(&self.known).subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
             Subscribing { remote: self, uri: Some(uri.into()) }
         })
@@ -315,7 +316,7 @@ impl Remote {
 
     /// Removes all URIs from the set of abandoned subscriptions, and returns them.
     pub(super) fn take_abandoned(&self) -> HashSet<Arc<str>> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.abandoned_bytes = 0;
         mem::take(&mut known.abandoned)
     }
@@ -326,7 +327,7 @@ impl Remote {
         // Otherwise, nothing is abandoned: a newer server receives a new filter, and a new
         // connection starts without subscriptions.
         let is_older = matches!(&*self.state.borrow(), State::Connected(to) if !to.modern);
-        if is_older && self.known().abandon(uri) {
+        if is_older && lock(&self.known).abandon(uri) {
             self.unsubscribe_abandoned.notify_one();
         }
     }
@@ -334,11 +335,11 @@ impl Remote {
     /// Copies the subscriptions of `other`, which this server replaces.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn subscribed_like(&self, other: &Self) {
-        let others = other.known().subscriptions.clone();
+        let others = lock(&other.known).subscriptions.clone();
         if others.is_empty() {
             return;
         }
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         for (uri, count) in others {
             known.subscribed(&uri, count);
         }
@@ -350,7 +351,7 @@ impl Remote {
     /// Removes one caller's subscription to a resource. Returns `true` if no caller is subscribed
     /// to the resource any more.
     pub(super) fn unsubscribed(&self, uri: &str) -> bool {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let Some(count) = known.subscriptions.get_mut(uri) else { return true };
         *count -= 1;
         let is_last = *count == 0;
@@ -360,11 +361,6 @@ impl Remote {
             self.listen_again.notify_one();
         }
         is_last
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // The lock is never held across a panic, and the state would be consistent if it were.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use futures::future::{BoxFuture, FutureExt};
@@ -11,7 +11,10 @@ use rmcp::model::ServerConfig;
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
-use crate::message::{BackendError, BackendErrorKind, Reply, Request};
+use crate::{
+    message::{BackendError, BackendErrorKind, Reply, Request},
+    mutex::lock,
+};
 
 /// A backend of a [`Router`](super::Router): a Tower service with a name, a prefix for the names of
 /// its tools and prompts, and a server description.
@@ -109,7 +112,7 @@ where
     S::Future: Send,
 {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BoxError>> {
-        let service = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let service = lock(&self.0).clone();
         let answer = service.oneshot(request);
         answer.map(|answer| answer.or_else(|error| reply_to(error.into()))).boxed()
     }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use super::{
     names::ExposedNames,
     warning::Problem,
 };
-use crate::{changes::pace::Pace, message::ItemKind, warnings::sanitize::Reason};
+use crate::{changes::pace::Pace, message::ItemKind, mutex::lock, warnings::sanitize::Reason};
 
 /// The maximum number of lists with several pages that are stored for each kind of item. Clients
 /// can request the remaining pages of a stored list.
@@ -199,7 +199,7 @@ impl<I: Item> ListCache<I> {
     /// skips the backend. `offered` is `true` if the backend's description declares items of this
     /// kind, and `None` if the description is unknown.
     pub(super) fn turn(&self, place: usize, offered: Option<bool>, when: When) -> CacheDecision<I> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
         if offered == Some(false) {
             let (asked, heard, news) =
@@ -228,7 +228,7 @@ impl<I: Item> ListCache<I> {
         when: When,
         outage: Outage,
     ) -> (Option<Arc<Listed<I>>>, Option<Problem>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
         if slot.knows_better(when) {
             return (slot.known.clone(), None);
@@ -242,20 +242,20 @@ impl<I: Item> ListCache<I> {
     /// Records that a background task will wait for the list of this backend. Returns `false` if no
     /// such task is needed, because the backend is not late or a task is already waiting for it.
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
         slot.late && !std::mem::replace(&mut slot.asked, true)
     }
 
     pub(super) fn asked_in_background(&self, place: usize) {
-        self.state().slots[place].asked = false;
+        lock(&self.state).slots[place].asked = false;
     }
 
     /// Returns `true` if the background task must request the backend's list again: the backend is
     /// still late, and clients have received its last known items after a change that was reported
     /// later than `when`. Otherwise, returns `false` and records that the task has ended.
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
         slot.asked = slot.late && when.epoch < slot.used;
         slot.asked
@@ -275,7 +275,7 @@ impl<I: Item> ListCache<I> {
             Ok(listed) => Some(Arc::new(listed)),
             Err(ListError::NoSuchMethod) => None,
             Err(error) => {
-                let mut state = self.state();
+                let mut state = lock(&self.state);
                 let slot = &mut state.slots[place];
                 if slot.knows_better(when) {
                     return slot.learnt(None);
@@ -286,11 +286,11 @@ impl<I: Item> ListCache<I> {
             }
         };
         let (mut state, difference) = loop {
-            let before = self.state().slots[place].known.clone();
+            let before = lock(&self.state).slots[place].known.clone();
             // Compared without holding the lock, because lists may be long. If another response was
             // recorded in the meantime, the comparison is repeated.
             let difference = Difference::between(before.as_deref(), listed.as_deref());
-            let state = self.state();
+            let state = lock(&self.state);
             if are_the_same(&[before], std::slice::from_ref(&state.slots[place].known)) {
                 break (state, difference);
             }
@@ -326,7 +326,7 @@ impl<I: Item> ListCache<I> {
         let mut updated = None;
         loop {
             let sources = {
-                let mut state = self.state();
+                let mut state = lock(&self.state);
                 let known: Vec<_> = state.slots.iter().map(|slot| slot.known.clone()).collect();
                 if let Some(merged) =
                     updated.take_if(|merged: &mut Arc<Merged<I>>| merged.is_of(&known))
@@ -358,7 +358,7 @@ impl<I: Item> ListCache<I> {
         let view =
             if current.is_of(&sources) { current } else { Arc::new(Merged::new(names, sources)) };
         if view.has_pages() {
-            let earlier = &mut self.state().earlier;
+            let earlier = &mut lock(&self.state).earlier;
             earlier.retain(|other| other.fingerprint() != view.fingerprint());
             earlier.truncate(MAX_EARLIER - 1);
             earlier.push_front(view.clone());
@@ -369,36 +369,31 @@ impl<I: Item> ListCache<I> {
     /// Returns the stored merged list that has this fingerprint. The cursors of a list contain the
     /// fingerprint of the list.
     pub(super) fn begun(&self, fingerprint: u64) -> Option<Arc<Merged<I>>> {
-        let state = self.state();
+        let state = lock(&self.state);
         state.earlier.iter().find(|merged| merged.fingerprint() == fingerprint).cloned()
     }
 
     pub(super) fn route(&self, key: &str) -> Option<Route> {
-        self.state().current.route(key)
+        lock(&self.state).current.route(key)
     }
 
     pub(super) fn current(&self) -> Arc<Merged<I>> {
-        self.state().current.clone()
+        lock(&self.state).current.clone()
     }
 
     /// Returns `true` if the backend has no items of this kind, as far as the cache knows.
     pub(super) fn is_empty(&self, place: usize) -> bool {
-        let state = self.state();
+        let state = lock(&self.state);
         let slot = &state.slots[place];
         slot.lacks.is_some() || slot.known.as_ref().is_some_and(|known| known.items.is_empty())
     }
 
     pub(super) fn problems(&self, names: &ExposedNames, problems: &mut Vec<Problem>) {
-        let state = self.state();
+        let state = lock(&self.state);
         for (place, slot) in state.slots.iter().enumerate() {
             problems.extend(slot.problem(names, place, I::KIND));
         }
         problems.extend_from_slice(state.current.problems());
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<I>> {
-        // The lock is never held across a panic, and the state would be consistent if it were.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

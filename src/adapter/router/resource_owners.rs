@@ -1,13 +1,11 @@
 //! Remembers which backend has returned the URI of a resource in a result, so that later requests
 //! for the resource are sent to this backend.
 
-use std::{
-    collections::HashSet,
-    mem,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, mem, sync::Mutex};
 
 use rmcp::model::{ContentBlock, ResourceContents, ServerResult};
+
+use crate::mutex::lock;
 
 /// The maximum number of resource URIs that are remembered for each backend.
 const MAX_URIS: usize = 10_000;
@@ -96,10 +94,6 @@ impl Uris {
     fn contains(&self, uri: &str) -> bool {
         self.recent.uris.contains(uri) || self.earlier.uris.contains(uri)
     }
-}
-
-fn lock(uris: &Mutex<Uris>) -> MutexGuard<'_, Uris> {
-    uris.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn uri(block: &ContentBlock) -> Option<&str> {

@@ -6,7 +6,7 @@ use std::{
     marker::PhantomData,
     mem,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     task::{Context as TaskContext, Poll},
     time::Duration,
 };
@@ -32,6 +32,7 @@ use super::{
 use crate::{
     changes::Changes,
     message::{Context, ItemKind, Reply},
+    mutex::lock,
 };
 
 /// The maximum time for which a background task waits for the list of a slow backend. After this
@@ -287,7 +288,7 @@ impl Shared {
     /// Merges the last known items of all backends, and logs new problems with these items.
     fn update<I: CachedItem>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told);
         for problem in merged.problems() {
             if told.len() == MAX_LOGGED_PROBLEMS {
                 break;
@@ -346,7 +347,7 @@ impl Shared {
 
     /// Spawns a background task. All background tasks are aborted when the router is dropped.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
-        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut background = lock(&self.background);
         while background.try_join_next().is_some() {}
         background.spawn_on(work.in_current_span(), runtime);
     }

@@ -4,7 +4,7 @@
 use std::{
     convert::Infallible,
     mem,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use super::subscriptions::{Claims, MAX_URI, MOST_SUBSCRIPTIONS, Subscriptions, U
 use crate::{
     changes::{Bumps, Changes, Updates, Wanted},
     message::LogLevel,
+    mutex::lock,
 };
 
 /// The maximum number of pending `subscriptions/listen` streams per client connection. A stream is
@@ -124,7 +125,7 @@ impl Connection {
     }
 
     pub(super) fn initialized(&self, watch: Watch) {
-        let mut opened = self.opened();
+        let mut opened = lock(&self.opened);
         if !matches!(*opened, Opened::Told) {
             *opened = Opened::Initialized(Box::new(watch));
         }
@@ -134,7 +135,7 @@ impl Connection {
     /// `None` if another task already notifies the client, or if the client has not sent
     /// `initialize` yet.
     pub(super) fn begin(&self) -> Option<Watch> {
-        let mut opened = self.opened();
+        let mut opened = lock(&self.opened);
         match mem::take(&mut *opened) {
             Opened::Not => None,
             Opened::Initialized(watch) => {
@@ -166,11 +167,7 @@ impl Connection {
     /// When one of these streams starts, it may use the changes that were recorded for another one
     /// of them. In the worst case, the client is notified of a change twice.
     pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn opened(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.asked)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     any::{self, Any},
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
 };
 
 use futures::future::{self, BoxFuture, Either, FutureExt, TryFutureExt};
@@ -33,6 +33,7 @@ use crate::{
     adapter::HandlerService,
     changes::Changes,
     message::{Context, LogLevel, Logs, Progress, Pump, Request, ToolService, client::may_ask},
+    mutex::lock,
 };
 
 /// An MCP server that answers client requests with a Tower service. rmcp can run it over any
@@ -332,8 +333,7 @@ where
         method: &'a str,
         request: Request,
     ) -> BoxFuture<'a, Result<ServerResult, ErrorData>> {
-        let service =
-            future::lazy(|_| self.service.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let service = future::lazy(|_| lock(&self.service).clone());
         let reply = service.then(|service| service.oneshot(request)).map_err(Into::into);
         caught(method, reply)
             .map(move |reply| reply?.map_err(|error| failure(method, &*error))?.into_result())

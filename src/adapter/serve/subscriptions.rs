@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -17,6 +17,7 @@ use tokio::{runtime::Handle, sync};
 use crate::{
     changes::Wanted,
     json_size::json_bytes,
+    mutex::lock,
     warnings::sanitize::{Reason, Sanitized},
 };
 
@@ -130,7 +131,7 @@ impl Subscriptions {
         if uri.len() > MAX_URI {
             return Err(too_long());
         }
-        let uri = self.shares().take(caller, uri)?;
+        let uri = lock(&self.shares).take(caller, uri)?;
         Ok(Share { all: Arc::clone(self), caller: caller.cloned(), uri })
     }
 
@@ -138,7 +139,7 @@ impl Subscriptions {
     /// the subscribe request must hold, with the number of accepted subscribe requests for the
     /// resource.
     fn claim(&self, uri: &Arc<str>) -> Subscribed {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         let held = held
             .entry(Arc::clone(uri))
             .or_insert_with(|| Held { claims: 0, subscribed: Arc::default() });
@@ -147,14 +148,14 @@ impl Subscriptions {
     }
 
     fn is_claimed(&self, uri: &str) -> bool {
-        self.held().contains_key(uri)
+        lock(&self.held).contains_key(uri)
     }
 
     /// Releases a client's claims on the given resources. If no claim on a resource is left, sends
     /// unsubscribe requests for it in the background.
     fn release(self: &Arc<Self>, uris: impl IntoIterator<Item = Arc<str>>) {
         let mut last = Vec::new();
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         for uri in uris {
             if let Entry::Occupied(mut entry) = held.entry(uri) {
                 let subscribed = entry.get().subscribed.try_read();
@@ -199,7 +200,8 @@ impl Subscriptions {
         uri: &Arc<str>,
         unsubscribe: impl Future<Output = Result<(), ErrorData>>,
     ) -> Result<(), ErrorData> {
-        let Some(subscribed) = self.held().get(uri).map(|held| Arc::clone(&held.subscribed)) else {
+        let Some(subscribed) = lock(&self.held).get(uri).map(|held| Arc::clone(&held.subscribed))
+        else {
             return Ok(());
         };
         let mut subscribed = subscribed.write().await;
@@ -229,7 +231,7 @@ impl Subscriptions {
 
     /// Removes one claim on a resource. Returns `true` if it was the last claim.
     fn leave(&self, uri: &str) -> bool {
-        self.held().get_mut(uri).is_some_and(|held| {
+        lock(&self.held).get_mut(uri).is_some_and(|held| {
             held.claims -= 1;
             held.claims == 0
         })
@@ -237,18 +239,10 @@ impl Subscriptions {
 
     /// Removes the entry of a resource if no client has a claim on the resource.
     fn tidy(&self, uri: &str) {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         if held.get(uri).is_some_and(|held| held.claims == 0) {
             held.remove(uri);
         }
-    }
-
-    fn shares(&self) -> MutexGuard<'_, Shares> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -352,7 +346,7 @@ impl Drop for Claims {
 
 impl<T> Uris<T> {
     pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Returns a filter that selects updates of the resources in the set. The set is looked up at
@@ -457,7 +451,7 @@ impl OfCaller {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.all.shares().give_back(self.caller.as_ref(), &self.uri);
+        lock(&self.all.shares).give_back(self.caller.as_ref(), &self.uri);
     }
 }
 

@@ -18,6 +18,8 @@ use serde_json::Value;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::json_size::{BoundedCounter, json_bytes};
+#[cfg(feature = "http")]
+use crate::mutex::lock;
 
 /// The maximum number of tools that are remembered. If a listing would exceed the limit, all tools
 /// of earlier listings are forgotten first. The headers of calls are only checked for remembered
@@ -136,7 +138,7 @@ impl Searches {
         };
         let key = self.hasher.hash_one(credentials.as_bytes());
         let now = Instant::now();
-        let mut views = self.by_credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = lock(&self.by_credentials);
         if let Some((used, view)) = views.get_mut(&key) {
             *used = now;
             return view.clone();
@@ -154,7 +156,7 @@ impl Searches {
 
     /// Spawns a background task that lists the tools.
     pub(super) fn spawn(&self, listing: impl Future<Output = ()> + Send + 'static) {
-        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut background = lock(&self.background);
         while background.try_join_next().is_some() {}
         background.spawn(listing);
     }

@@ -4,7 +4,7 @@ use std::{
     fmt, mem,
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -16,7 +16,10 @@ use futures::{
     future::{self, BoxFuture, poll_fn},
 };
 
-use crate::budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Settle};
+use crate::{
+    budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Settle},
+    mutex::lock,
+};
 
 /// A budget store that keeps a single budget in a [`BudgetGuard`] of `rig-compose`.
 ///
@@ -48,7 +51,8 @@ struct Shared {
     /// The most recent payment of the debt, which may be complete or still pending. `None` if no
     /// payment was needed.
     payment: Mutex<Option<Payment>>,
-    /// The pending futures that return reserved amounts to the guard.
+    /// The pending futures that return reserved amounts to the guard. They are not polled while
+    /// this lock is held.
     releasing: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
@@ -164,7 +168,7 @@ impl Shared {
     /// no debt.
     fn payment(&self) -> Option<Payment> {
         // The payment is not polled while this lock is held.
-        let mut payment = self.payment.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut payment = lock(&self.payment);
         if payment.as_ref().is_some_and(|payment| payment.peek().is_none()) {
             return payment.clone();
         }
@@ -185,13 +189,8 @@ impl Shared {
     /// that it is completed before the next reservation.
     fn release(&self, mut future: BoxFuture<'static, ()>) {
         if future.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.with(|releasing| releasing.push(future));
+            lock(&self.releasing).push(future);
         }
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&mut Vec<BoxFuture<'static, ()>>) -> T) -> T {
-        // The releases are not polled while this lock is held.
-        look(&mut self.releasing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -244,7 +243,7 @@ impl Drop for Debt<'_> {
 impl<'s> Settlement<'s> {
     /// Takes all pending releases from `shared`.
     fn begin(shared: &'s Shared) -> Self {
-        Self { shared, futures: shared.with(mem::take) }
+        Self { shared, futures: mem::take(&mut *lock(&shared.releasing)) }
     }
 
     async fn finish(mut self) {
@@ -258,7 +257,6 @@ impl<'s> Settlement<'s> {
 
 impl Drop for Settlement<'_> {
     fn drop(&mut self) {
-        let mut left = mem::take(&mut self.futures);
-        self.shared.with(|releasing| releasing.append(&mut left));
+        lock(&self.shared.releasing).append(&mut self.futures);
     }
 }

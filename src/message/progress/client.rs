@@ -1,15 +1,13 @@
 //! The progress of one request, whose values increase with each notification.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use futures::task::AtomicWaker;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use tokio::time::Instant;
 
 use super::label::Message;
+use crate::mutex::lock;
 
 /// The minimum time between two notifications about the steps of a composite, and before the first
 /// one.
@@ -76,18 +74,17 @@ impl Client {
     /// Returns the time of the last sent notification or, before the first one, of the arrival of
     /// the request.
     pub(super) fn sent(&self) -> Instant {
-        self.with(|state| state.sent)
+        lock(&self.state).sent
     }
 
     pub(super) fn report(&self, progress: f64, total: Option<f64>, message: Option<String>) {
-        self.with(|state| {
-            if state.last.is_none_or(|last| progress > last) {
-                let value = state.reach(progress);
-                let total = total.filter(|total| total.is_finite());
-                let message = message.map(Message::text);
-                self.replace(state, Next { value, total, message, is_of_parts: false });
-            }
-        });
+        let mut state = lock(&self.state);
+        if state.last.is_none_or(|last| progress > last) {
+            let value = state.reach(progress);
+            let total = total.filter(|total| total.is_finite());
+            let message = message.map(Message::text);
+            self.replace(&mut state, Next { value, total, message, is_of_parts: false });
+        }
     }
 
     pub(super) fn push(&self, done: f64, total: f64, message: Message) {
@@ -95,18 +92,17 @@ impl Client {
             // No notification is needed, because the answer shows that all parts are completed.
             return;
         }
-        self.with(|state| {
-            let value = match state.last {
-                // Replaces a notification that is not sent yet, and keeps its value.
-                Some(last) if done <= last && state.next.is_some() => Some(last),
-                Some(last) if done <= last => state.nudge(total),
-                _ => Some(state.reach(done)),
-            };
-            if let Some(value) = value {
-                let (total, message) = (Some(total), Some(message));
-                self.replace(state, Next { value, total, message, is_of_parts: true });
-            }
-        });
+        let mut state = lock(&self.state);
+        let value = match state.last {
+            // Replaces a notification that is not sent yet, and keeps its value.
+            Some(last) if done <= last && state.next.is_some() => Some(last),
+            Some(last) if done <= last => state.nudge(total),
+            _ => Some(state.reach(done)),
+        };
+        if let Some(value) = value {
+            let (total, message) = (Some(total), Some(message));
+            self.replace(&mut state, Next { value, total, message, is_of_parts: true });
+        }
     }
 
     fn replace(&self, state: &mut State, next: Next) {
@@ -120,27 +116,21 @@ impl Client {
     /// If `is_answered` is `true`, a notification that may not be sent yet is dropped, because none
     /// may follow the reply.
     pub(super) fn due(&self, is_answered: bool) -> Due {
-        self.with(|state| {
-            let Some(next) = state.next.take() else { return Due::Nothing };
-            let (now, due) = (Instant::now(), state.sent + INTERVAL);
-            if next.is_of_parts && now < due {
-                if is_answered {
-                    return Due::Nothing;
-                }
-                state.next = Some(next);
-                return Due::At(due);
+        let mut state = lock(&self.state);
+        let Some(next) = state.next.take() else { return Due::Nothing };
+        let (now, due) = (Instant::now(), state.sent + INTERVAL);
+        if next.is_of_parts && now < due {
+            if is_answered {
+                return Due::Nothing;
             }
-            state.sent = now;
-            let mut notification = ProgressNotificationParam::new(self.token.clone(), next.value);
-            notification.total = next.total;
-            notification.message = next.message.map(|message| message.to_string());
-            Due::Now(notification)
-        })
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        // No code panics while the lock is held. Even after a panic, the state would be consistent.
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+            state.next = Some(next);
+            return Due::At(due);
+        }
+        state.sent = now;
+        let mut notification = ProgressNotificationParam::new(self.token.clone(), next.value);
+        notification.total = next.total;
+        notification.message = next.message.map(|message| message.to_string());
+        Due::Now(notification)
     }
 }
 

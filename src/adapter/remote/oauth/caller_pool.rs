@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -33,6 +33,7 @@ use crate::{
     },
     log_pause::LogPause,
     message::{BackendError, BackendErrorKind, Context, Reply, Request},
+    mutex::lock,
 };
 
 /// The maximum number of tokens that are remembered per caller. A caller can have several tokens,
@@ -133,7 +134,7 @@ impl Callers for CallerPool {
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
-        let mut entries = self.pool.entries();
+        let mut entries = lock(&self.pool.entries);
         entries.is_closed = true;
         let entries = mem::take(&mut entries.of_callers);
         let connections: Vec<_> =
@@ -215,7 +216,7 @@ impl Pool {
     /// Returns an error if all connections are in use, or if the pool is closed.
     fn enter(self: Arc<Self>, name: &AuthenticatedCaller) -> Result<InUse, BackendError> {
         let name: Arc<str> = name.name().into();
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         let error = |kind| BackendError::new(self.about.name.clone(), kind);
         if entries.is_closed {
             return Err(error(BackendErrorKind::NotConnected));
@@ -244,7 +245,7 @@ impl Pool {
     /// a remaining connection must be closed.
     fn close_unused(&self) -> Instant {
         let now = Instant::now();
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         let mut next = now + self.idle_timeout;
         let removed: Vec<_> = entries
             .of_callers
@@ -263,11 +264,6 @@ impl Pool {
             tracing::debug!(backend, count, "closing the connections of callers");
         }
         next
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        // The lock is never poisoned, because no code panics while it is held.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -296,7 +292,7 @@ impl Caller {
     /// Returns the token source that exchanges this token of the caller. Creates the source if the
     /// token is new.
     fn source(&self, token: &CallerToken, endpoint: &Arc<TokenEndpoint>) -> Arc<TokenSource> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let place = state.tokens.iter().position(|(known, _)| known.value() == token.value());
         let known = match place {
             Some(place) => state.tokens.remove(place),
@@ -316,7 +312,7 @@ impl Caller {
     /// Returns the caller's connection, and opens it if necessary. Messages on the connection that
     /// do not belong to a request then use tokens of `source`.
     fn connection(&self, source: &Arc<TokenSource>, connect: &Connect) -> RemoteService {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some((connection, bearer)) = &state.connection {
             let is_same = Arc::ptr_eq(&bearer.source(), source);
             // If the connection is down, reconnecting may have failed because the previous token
@@ -335,12 +331,7 @@ impl Caller {
     }
 
     fn disconnect(&self) -> Option<RemoteService> {
-        self.state().connection.take().map(|(connection, _)| connection)
-    }
-
-    fn state(&self) -> MutexGuard<'_, CallerState> {
-        // The lock is never poisoned, because no code panics while it is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).connection.take().map(|(connection, _)| connection)
     }
 }
 
@@ -348,8 +339,8 @@ impl Caller {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let has_connection = self.caller.state().connection.is_some();
-        let mut entries = self.pool.entries();
+        let has_connection = lock(&self.caller.state).connection.is_some();
+        let mut entries = lock(&self.pool.entries);
         let Some(entry) = entries.of_callers.get_mut(&self.caller.name) else { return };
         if !Arc::ptr_eq(&entry.caller, &self.caller) {
             return;

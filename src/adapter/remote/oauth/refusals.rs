@@ -3,11 +3,13 @@
 use std::{
     collections::{HashMap, hash_map::RandomState},
     hash::BuildHasher,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::Duration,
 };
 
 use tokio::time::Instant;
+
+use crate::mutex::lock;
 
 /// The time for which a refusal is remembered. During this time, requests with the refused token
 /// fail without another request to the authorization server.
@@ -30,7 +32,7 @@ impl Refusals {
     /// Returns `true` if the authorization server has recently refused to exchange this token of
     /// the caller.
     pub(super) fn contain(&self, caller: &str, token: &str) -> bool {
-        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = lock(&self.until);
         // In most cases, nothing was refused, so that no hash is needed.
         !until.is_empty()
             && until
@@ -42,7 +44,7 @@ impl Refusals {
     /// remembered yet. If the maximum number of refusals is reached, forgets the oldest one.
     pub(super) fn keep(&self, caller: &str, token: &str) -> bool {
         let now = Instant::now();
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = lock(&self.until);
         until.retain(|_, until| now < *until);
         if until.len() >= MAX_REFUSALS
             && let Some(oldest) = until.iter().min_by_key(|(_, until)| **until).map(|(key, _)| *key)

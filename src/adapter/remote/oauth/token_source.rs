@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{
     access_token::AccessToken, endpoint::TokenEndpoint, grant::Grant, token_error::TokenError,
 };
-use crate::adapter::remote::sent_tokens::SentTokens;
+use crate::{adapter::remote::sent_tokens::SentTokens, mutex::lock};
 
 /// A token is no longer used when its remaining lifetime is shorter than this, so that it does not
 /// expire while a request is sent. For a short-lived token, the limit is a quarter of its lifetime.
@@ -74,7 +74,7 @@ impl TokenSource {
         self: &Arc<Self>,
     ) -> Result<Arc<str>, TokenError> {
         let request = {
-            let mut slot = self.slot();
+            let mut slot = lock(&self.slot);
             if let Some(token) = slot.usable() {
                 return Ok(token);
             }
@@ -93,7 +93,7 @@ impl TokenSource {
 
     /// Discards the stored token if it equals `token`, which the server has rejected.
     pub(super) fn reject(&self, token: &str) {
-        let mut slot = self.slot();
+        let mut slot = lock(&self.slot);
         if slot.token.as_ref().is_some_and(|kept| *kept.value == *token) {
             slot.token = None;
         }
@@ -101,7 +101,7 @@ impl TokenSource {
 
     async fn request(self: Arc<Self>) -> Result<Arc<str>, TokenError> {
         let issued = self.endpoint.request(&self.grant).await;
-        let mut slot = self.slot();
+        let mut slot = lock(&self.slot);
         slot.request = None;
         let AccessToken { value, lifetime } = issued?;
         self.sent.add(&value);
@@ -111,11 +111,6 @@ impl TokenSource {
         let until = until.map(|until| until.max(now + FIRST_USE));
         slot.token = Some(Kept { value: value.clone(), until });
         Ok(value)
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        // The lock is never poisoned, because no code panics while it is held.
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
