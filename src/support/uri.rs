@@ -356,56 +356,55 @@ fn with_escaped_slashes(scheme: &str, text: &str) -> String {
 }
 
 fn without_escapes_of(text: &str, is_read: impl Fn(u8) -> bool) -> String {
-    let mut read = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, written)) = next(&mut rest) {
+    // The bytes are still valid UTF-8, because only ASCII characters were inserted.
+    rewritten(text, |read, byte, written| {
         if is_read(byte) {
             read.push(byte);
         } else {
             read.extend(written);
         }
-    }
-    // The bytes are still valid UTF-8, because only ASCII characters were inserted.
-    String::from_utf8_lossy(&read).into_owned()
+    })
 }
 
 /// Decodes all percent-escapes.
-fn unescaped(text: &str) -> String {
-    let mut read = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, _)) = next(&mut rest) {
-        read.push(byte);
-    }
-    String::from_utf8_lossy(&read).into_owned()
+pub(crate) fn unescaped(text: &str) -> String {
+    rewritten(text, |read, byte, _| read.push(byte))
 }
 
 /// Escapes all characters that a URI does not allow. The hexadecimal digits of escapes become upper
 /// case.
 fn escaped(text: &str) -> String {
-    let mut read = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, written)) = next(&mut rest) {
-        if written.len() == 1 && byte.is_ascii() && !needs_escape(byte) {
-            read.push(byte);
-        } else {
-            read.extend(escape(byte));
-        }
-    }
-    String::from_utf8_lossy(&read).into_owned()
+    escaped_unless(text, |byte, is_escape| !is_escape && byte.is_ascii() && !needs_escape(byte))
 }
 
 /// Normalizes the escapes in a part of a URI. Escapes characters that a URI does not allow, keeps
 /// the escapes of characters in `reserved`, and decodes all others.
 fn with_needed_escapes(text: &str, reserved: &[u8]) -> String {
-    let mut read = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, written)) = next(&mut rest) {
-        let is_reserved = reserved.contains(&byte) && (written.len() > 1 || byte == b'%');
-        if byte.is_ascii_graphic() && !needs_escape(byte) && !is_reserved {
+    escaped_unless(text, |byte, is_escape| {
+        let is_reserved = reserved.contains(&byte) && (is_escape || byte == b'%');
+        byte.is_ascii_graphic() && !needs_escape(byte) && !is_reserved
+    })
+}
+
+/// Escapes each byte for which `is_allowed` returns `false`. `is_allowed` receives the byte, and
+/// whether it is escaped in the text.
+fn escaped_unless(text: &str, is_allowed: impl Fn(u8, bool) -> bool) -> String {
+    rewritten(text, |read, byte, written| {
+        if is_allowed(byte, written.len() > 1) {
             read.push(byte);
         } else {
             read.extend(escape(byte));
         }
+    })
+}
+
+/// Calls `write` with each byte of a text, decoded if it is escaped, and with the text of the byte.
+/// Returns the text that `write` has written to its first argument.
+fn rewritten(text: &str, mut write: impl FnMut(&mut Vec<u8>, u8, &[u8])) -> String {
+    let mut read = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, written)) = next(&mut rest) {
+        write(&mut read, byte, written);
     }
     String::from_utf8_lossy(&read).into_owned()
 }

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::uri::unescaped;
+
 /// The URL of a web server, split into its parts. Some parts may contain secrets, such as a
 /// password.
 #[derive(Debug)]
@@ -138,7 +140,7 @@ impl<'t> Url<'t> {
         secrets.extend(self.fragment);
         let mut secrets: Vec<_> = secrets.into_iter().map(str::to_owned).collect();
         for index in 0..secrets.len() {
-            let decoded = percent_decoded(&secrets[index]);
+            let decoded = unescaped(&secrets[index]);
             if decoded != secrets[index] {
                 secrets.push(decoded);
             }
@@ -228,26 +230,6 @@ pub(crate) fn displayed(written: &str) -> String {
     format!("{scheme}://{user}{server}{path}")
 }
 
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,7 +308,7 @@ mod tests {
         let letters = "https://host/abcdefghijklmnopqrst/abcdefghijklmnopqrs";
         assert_eq!(secrets(letters), ["abcdefghijklmnopqrst"]);
         assert!(secrets("https://host").is_empty());
-        assert_eq!(percent_decoded("%%41%4%zz%+1"), "%A%4%zz%+1");
+        assert_eq!(unescaped("%%41%4%zz%+1"), "%A%4%zz%+1");
     }
 
     #[cfg(feature = "config")]
