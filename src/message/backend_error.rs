@@ -1,6 +1,6 @@
-//! The error type of services that forward requests to a backend server.
+//! The error type of services that forward requests to a backend server, and the causes of errors.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{any::Any, error::Error, fmt, sync::Arc};
 
 use tower::{BoxError, load_shed::error::Overloaded, timeout::error::Elapsed};
 
@@ -39,6 +39,18 @@ pub enum BackendErrorKind {
     Failed,
 }
 
+/// The cause of a service error. Clients may see it. The message of the error is not included,
+/// because it may contain addresses, paths and other internal details.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cause<'e> {
+    TimedOut,
+    Overloaded,
+    /// A backend did not reply. The message of this error names only the backend and the kind of
+    /// failure.
+    Backend(&'e BackendError),
+    Unknown,
+}
+
 // === impl BackendError ===
 
 impl BackendError {
@@ -52,15 +64,18 @@ impl BackendError {
     /// the backend. If `error` is already a `BackendError` of this backend, returns it unchanged.
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
-        let error = match error.downcast::<Self>() {
+        let error: BoxError = match error.downcast::<Self>() {
             Ok(told) if told.backend == *backend => return *told,
             Ok(told) => told,
-            Err(error) => {
-                let kind = BackendErrorKind::of(&*error);
-                return Self { backend: backend.clone(), kind, source: Some(error) };
-            }
+            Err(error) => error,
         };
-        Self { backend: backend.clone(), kind: error.kind, source: Some(error) }
+        let kind = match Cause::of(&*error) {
+            Cause::TimedOut => BackendErrorKind::TimedOut,
+            Cause::Overloaded => BackendErrorKind::Overloaded,
+            Cause::Backend(told) => told.kind,
+            Cause::Unknown => BackendErrorKind::Failed,
+        };
+        Self { backend: backend.clone(), kind, source: Some(error) }
     }
 
     /// Sets the [`source`](Error::source) of the error: details for the operator, which are logged.
@@ -114,16 +129,16 @@ impl Error for BackendError {
     }
 }
 
-// === impl BackendErrorKind ===
+// === impl Cause ===
 
-impl BackendErrorKind {
-    /// Determines the kind of a failure. Searches `error` and its sources for the first error of a
-    /// known type, such as a timeout.
-    fn of(error: &(dyn Error + 'static)) -> Self {
+impl<'e> Cause<'e> {
+    /// Returns the cause of `error`: the first [`BackendError`], timeout or overload error of Tower
+    /// in `error` and its sources.
+    pub(crate) fn of(error: &'e (dyn Error + 'static)) -> Self {
         let mut source = Some(error);
         while let Some(error) = source {
-            if let Some(told) = error.downcast_ref::<BackendError>() {
-                return told.kind;
+            if let Some(error) = error.downcast_ref::<BackendError>() {
+                return Self::Backend(error);
             }
             if error.is::<Elapsed>() {
                 return Self::TimedOut;
@@ -133,6 +148,29 @@ impl BackendErrorKind {
             }
             source = error.source();
         }
-        Self::Failed
+        Self::Unknown
+    }
+}
+
+/// Returns `true` if the request was not sent, so that it is safe to send it again. The backend was
+/// not connected or was overloaded, or Tower's load shedding rejected the request.
+///
+/// Returns `false` for error types other than [`BoxError`] and [`BackendError`], which are not
+/// inspected.
+pub(crate) fn is_unsent<E: 'static>(error: &E) -> bool {
+    let any: &dyn Any = error;
+    let error: &(dyn Error + 'static) = match any.downcast_ref::<BoxError>() {
+        Some(error) => &**error,
+        None => match any.downcast_ref::<BackendError>() {
+            Some(error) => error,
+            None => return false,
+        },
+    };
+    match Cause::of(error) {
+        Cause::Overloaded => true,
+        Cause::Backend(error) => {
+            matches!(error.kind(), BackendErrorKind::NotConnected | BackendErrorKind::Overloaded)
+        }
+        Cause::TimedOut | Cause::Unknown => false,
     }
 }

@@ -43,7 +43,6 @@ mod account;
 mod backend_error;
 pub(crate) mod branch;
 mod branch_name;
-mod cause;
 pub(crate) mod checkpoint;
 pub(crate) mod client;
 pub(crate) mod content_size;
@@ -79,8 +78,8 @@ pub(crate) use self::client::Questions;
 pub(crate) use self::context::CLIENT_CAPABILITIES;
 pub(crate) use self::{
     account::{Account, Charged, Hold},
+    backend_error::{Cause, is_unsent},
     branch_name::BranchName,
-    cause::{Cause, is_unsent},
     context::{BranchParts, ContextKey},
     ledger::Tally,
     logs::LogLevel,

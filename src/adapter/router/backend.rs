@@ -1,7 +1,6 @@
 //! A backend of a router: a Tower service with a name, a prefix and a description.
 
 use std::{
-    error::Error,
     fmt,
     sync::{Arc, Mutex},
 };
@@ -12,7 +11,7 @@ use tower::{BoxError, ServiceExt};
 use tower_service::Service;
 
 use crate::{
-    message::{BackendError, BackendErrorKind, Reply, Request},
+    message::{BackendErrorKind, Cause, Reply, Request},
     mutex::lock,
 };
 
@@ -121,16 +120,11 @@ where
 /// Returns a "method not found" reply if the error of a backend's service means that the backend
 /// does not know the method. Returns any other error unchanged.
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
-    let mut source: Option<&(dyn Error + 'static)> = Some(&*error);
-    while let Some(told) = source {
-        if let Some(told) = told.downcast_ref::<BackendError>() {
-            return match told.kind() {
-                // Clients never see this reply, so the name of the method is not needed.
-                BackendErrorKind::Unsupported => Ok(Reply::method_not_found("")),
-                _ => Err(error),
-            };
+    match Cause::of(&*error) {
+        // Clients never see this reply, so the name of the method is not needed.
+        Cause::Backend(told) if told.kind() == BackendErrorKind::Unsupported => {
+            Ok(Reply::method_not_found(""))
         }
-        source = told.source();
+        _ => Err(error),
     }
-    Err(error)
 }
