@@ -29,7 +29,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::Remote;
-use crate::adapter::{LineTransport, remote::exit_reason::ExitReason};
+use crate::{
+    adapter::{LineTransport, remote::exit_reason::ExitReason},
+    json_size::json_bytes,
+};
 
 /// The time that a child process has to exit after its input was closed. It has the same time again
 /// after `SIGTERM`.
@@ -258,11 +261,9 @@ struct Bytes {
 
 impl Bytes {
     fn of(message: &impl Serialize, all: &Arc<AtomicUsize>) -> Self {
-        let mut counted = Counted(0);
-        // Errors are ignored, because the transport reports them when it serializes the message.
-        let _ = serde_json::to_writer(&mut counted, message);
-        let others = all.fetch_add(counted.0, Ordering::Relaxed);
-        Self { count: counted.0, others, all: all.clone() }
+        let count = json_bytes(message);
+        let others = all.fetch_add(count, Ordering::Relaxed);
+        Self { count, others, all: all.clone() }
     }
 
     /// Returns `true` if this message and the messages that were already waiting together exceed
@@ -275,20 +276,6 @@ impl Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         self.all.fetch_sub(self.count, Ordering::Relaxed);
-    }
-}
-
-/// A writer that counts bytes and discards them.
-struct Counted(usize);
-
-impl io::Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
