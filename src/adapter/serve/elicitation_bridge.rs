@@ -43,10 +43,14 @@ where
                     let message = format!("`{method}` asks too many questions at once");
                     return Err(ErrorData::internal_error(message, None));
                 }
-                let answers = try_join_all(asked.into_iter().map(|(key, request)| {
-                    client.relay(request).map(|answer| Ok((key, serde_json::to_value(answer?)?)))
+                let client = &client;
+                let answers = try_join_all(asked.into_iter().map(|(key, request)| async move {
+                    let answer = client.relay(request).await;
+                    let answer = answer.map_err(|error| error.message.into_owned())?;
+                    let answer = serde_json::to_value(answer).map_err(|error| error.to_string())?;
+                    Ok((key, answer))
                 }));
-                let answers = answers.await.map_err(|Unanswered(reason)| {
+                let answers = answers.await.map_err(|reason: String| {
                     let message = format!("`{method}` needs user input: {reason}");
                     ErrorData::invalid_request(message, None)
                 })?;
@@ -61,21 +65,6 @@ where
             }
         }
         .boxed()
-    }
-}
-
-/// The reason why the client has not answered a question, as an error message.
-struct Unanswered(String);
-
-impl From<ErrorData> for Unanswered {
-    fn from(error: ErrorData) -> Self {
-        Self(error.message.into_owned())
-    }
-}
-
-impl From<serde_json::Error> for Unanswered {
-    fn from(error: serde_json::Error) -> Self {
-        Self(error.to_string())
     }
 }
 

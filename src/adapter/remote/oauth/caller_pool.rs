@@ -23,6 +23,7 @@ use super::{
     endpoint::TokenEndpoint,
     grant::Grant,
     refusals::Refusals,
+    token_error::TokenError,
     token_exchange::TokenExchange,
     token_source::TokenSource,
 };
@@ -182,7 +183,7 @@ impl Pool {
         let source = in_use.caller.source(&token, &self.endpoint);
         if let Err(error) = source.token().await {
             let reason = self.about.redact_text(&error.to_string());
-            if error.is_refusal() {
+            if matches!(error, TokenError::Refusal(_)) {
                 // Logged once, because concurrent requests receive the same refusal.
                 if self.refusals.keep(caller.name(), token.value()) {
                     self.log(&reason, true);

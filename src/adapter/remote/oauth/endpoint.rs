@@ -63,18 +63,21 @@ impl TokenEndpoint {
     pub(super) async fn request(&self, grant: &Grant) -> Result<AccessToken, TokenError> {
         let answered = timeout(TIMEOUT, self.answer(grant)).await;
         let answered = answered.unwrap_or_else(|_| {
-            Err(TokenError::failure(format!("it did not answer within {TIMEOUT:?}")))
+            Err(TokenError::Failure(format!("it did not answer within {TIMEOUT:?}")))
         });
         answered.map_err(|error| {
             let url = displayed(&self.client.token_url);
             let text = grant.secrets().and(&self.secrets).redact(&error.to_string()).into_owned();
             let text = format!("no token from `{url}`: {text}");
-            if error.is_refusal() { TokenError::refusal(text) } else { TokenError::failure(text) }
+            match error {
+                TokenError::Failure(_) => TokenError::Failure(text),
+                TokenError::Refusal(_) => TokenError::Refusal(text),
+            }
         })
     }
 
     async fn answer(&self, grant: &Grant) -> Result<AccessToken, TokenError> {
-        let http = self.http.as_ref().map_err(|error| TokenError::failure(error.clone()))?;
+        let http = self.http.as_ref().map_err(|error| TokenError::Failure(error.clone()))?;
         let OAuthClient { token_url, id, secret, secret_in_body, .. } = &self.client;
         let mut request = http.post(token_url).header(ACCEPT, "application/json");
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
@@ -85,26 +88,26 @@ impl TokenEndpoint {
             request = request.basic_auth(id, Some(secret));
         }
         let unreachable =
-            |error: reqwest::Error| TokenError::failure(error_chain(&error.without_url()));
+            |error: reqwest::Error| TokenError::Failure(error_chain(&error.without_url()));
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         if status.is_redirection() {
             let text = format!("it answered {status}, and redirects are not followed");
-            return Err(TokenError::failure(text));
+            return Err(TokenError::Failure(text));
         }
         let body = body(response).await?;
         if status.is_success() {
             return AccessToken::parse(&body)
-                .map_err(|reason| TokenError::failure(reason.to_owned()));
+                .map_err(|reason| TokenError::Failure(reason.to_owned()));
         }
         let text = match reason_of_refusal(&body) {
             Some(reason) => format!("it answered {status}: {reason}"),
             None => format!("it answered {status}"),
         };
         Err(if status.is_client_error() {
-            TokenError::refusal(text)
+            TokenError::Refusal(text)
         } else {
-            TokenError::failure(text)
+            TokenError::Failure(text)
         })
     }
 
@@ -141,11 +144,11 @@ async fn body(mut response: Response) -> Result<Vec<u8>, TokenError> {
         let chunk: Option<Bytes> = response
             .chunk()
             .await
-            .map_err(|error| TokenError::failure(error_chain(&error.without_url())))?;
+            .map_err(|error| TokenError::Failure(error_chain(&error.without_url())))?;
         let Some(chunk) = chunk else { return Ok(body) };
         if body.len() + chunk.len() > MAX_ANSWER {
             let text = format!("its answer has more than {MAX_ANSWER} bytes");
-            return Err(TokenError::failure(text));
+            return Err(TokenError::Failure(text));
         }
         body.extend_from_slice(&chunk);
     }
