@@ -4,7 +4,6 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::future::FutureExt;
 use rmcp::model::{CacheScope, ErrorCode};
-use tower::BoxError;
 
 use super::{backend::BackendService, item::Item};
 use crate::{
@@ -15,17 +14,17 @@ use crate::{
 
 /// A complete list of a backend's tools, prompts, resources or resource templates, collected from
 /// all pages.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Listed<I> {
-    /// The items in the order in which the backend lists them. Their names are those of the
-    /// backend, without a prefix.
-    pub(super) items: Vec<I>,
     /// The cache lifetime (`ttlMs`) of the whole list: the shortest lifetime of all pages. `None`
     /// if a page has no lifetime, which means that the list must not be cached.
     pub(super) ttl_ms: Option<u64>,
     /// The cache scope (`cacheScope`) of the whole list: private if a page is private, and public
     /// if all pages are public. Otherwise `None`.
     pub(super) cache_scope: Option<CacheScope>,
+    /// The items in the order in which the backend lists them. Their names are those of the
+    /// backend, without a prefix.
+    pub(super) items: Vec<I>,
 }
 
 /// The reason why a list request to a backend has failed.
@@ -66,7 +65,8 @@ async fn list_pages<I: Item>(
     let mut cursor = None;
     loop {
         let request = Request::new(I::request(cursor), context.clone());
-        let reply = service.answer(request).await.map_err(|error| failure(&error))?;
+        let answered = service.answer(request).await;
+        let reply = answered.map_err(|error| ListError::Service(error_chain(&*error)))?;
         if let Some(error) = reply.error() {
             return Err(match error.code {
                 ErrorCode::METHOD_NOT_FOUND => ListError::NoSuchMethod,
@@ -82,11 +82,6 @@ async fn list_pages<I: Item>(
             return Ok(listed);
         }
     }
-}
-
-/// Converts an error of a backend's Tower service to an error message for the operator.
-fn failure(error: &BoxError) -> ListError {
-    ListError::Service(error_chain(&**error))
 }
 
 /// Returns the shorter of two cache lifetimes. Returns `None`, which means that the list must not

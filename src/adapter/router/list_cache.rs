@@ -469,11 +469,7 @@ impl Difference {
     fn between<I: Item>(before: Option<&Listed<I>>, now: Option<&Listed<I>>) -> Self {
         let old = before.map_or(&[][..], |listed| &listed.items);
         let new = now.map_or(&[][..], |listed| &listed.items);
-        let is_same = match (before, now) {
-            (Some(before), Some(now)) => before.is_like(now),
-            (before, now) => before.is_none() && now.is_none(),
-        };
-        if is_same {
+        if before == now {
             Self::Nothing
         } else if old == new || by_key(old) == by_key(new) {
             Self::Form
@@ -487,14 +483,4 @@ impl Difference {
 /// used, because clients see this item in their lists.
 fn by_key<I: Item>(items: &[I]) -> HashMap<&str, &I> {
     items.iter().rev().map(|item| (item.key(), item)).collect()
-}
-
-// === impl Listed ===
-
-impl<I: PartialEq> Listed<I> {
-    fn is_like(&self, other: &Self) -> bool {
-        self.ttl_ms == other.ttl_ms
-            && self.cache_scope == other.cache_scope
-            && self.items == other.items
-    }
 }

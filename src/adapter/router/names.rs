@@ -79,11 +79,7 @@ impl ExposedNames {
     /// Returns the name that clients see for a backend's tool or prompt: the prefix followed by the
     /// backend's own name.
     pub(super) fn expose(&self, place: usize, own: &str) -> String {
-        let prefix = &self.backends[place].prefix;
-        let mut name = String::with_capacity(prefix.len() + own.len());
-        name.push_str(prefix);
-        name.push_str(own);
-        name
+        [&*self.backends[place].prefix, own].concat()
     }
 
     /// Removes the backend's prefix from a name that clients see. Returns `None` if the name does
