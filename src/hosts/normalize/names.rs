@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fmt::Write as _,
     sync::Arc,
 };
 
 use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
+
+use crate::random::hex;
 
 /// Maximum length of a tool name that is valid for all providers.
 const MAX_PROVIDER_NAME: usize = 64;
@@ -117,11 +118,7 @@ fn plain(name: &str) -> String {
 /// result would be too long.
 fn hashed(plain: &str, tool: &str, attempt: usize) -> String {
     let hash = Sha256::digest([tool.as_bytes(), &vec![0; attempt]].concat());
-    let mut suffix = "_".to_owned();
-    for byte in &hash[..HASH] {
-        // Writing to a string never fails.
-        write!(suffix, "{byte:02x}").unwrap_or_default();
-    }
+    let suffix = format!("_{}", hex(&hash[..HASH]));
     // The name is ASCII, so that it can be cut at any position.
     format!("{}{suffix}", &plain[..plain.len().min(MAX_PROVIDER_NAME - suffix.len())])
 }
