@@ -1,12 +1,14 @@
 //! The interface to a pool of connections to a remote server, with one connection per caller.
 
+use std::fmt;
+
 use futures::future::BoxFuture;
 use rmcp::model::ClientRequest;
 
 use crate::message::{BackendError, Reply, Request};
 
 /// A pool of connections to one remote server. Each caller has its own connection.
-pub(super) trait Callers: Send + Sync {
+pub(super) trait Callers: fmt::Debug + Send + Sync {
     /// Sends a request over the connection that belongs to the request's caller.
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Reply, BackendError>>;
 

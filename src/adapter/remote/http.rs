@@ -20,7 +20,7 @@ pub(super) mod address_policy;
 mod reconnect_pause;
 mod send_timeout;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::{
@@ -111,31 +111,26 @@ impl RemoteBuilder {
         };
         self.about.secrets = self.about.secrets.and(&client.secrets());
         let endpoint = TokenEndpoint::new(client);
-        let callers = exchange.map(|exchange| -> Box<dyn Callers> {
+        self.callers = exchange.map(|exchange| -> Arc<dyn Callers> {
             // Callers see the lists of the program's connection, so list changes on callers'
             // connections are not reported.
             let (of_caller, config) = (self.clone().changes(Changes::default()), config.clone());
             let connect = move |bearer, tokens| {
                 let mut builder = of_caller.clone();
                 builder.about.tokens = tokens;
-                builder.bearer(config.clone(), bearer, None)
+                builder.bearer(config.clone(), bearer)
             };
             let (about, endpoint) = (self.about.clone(), endpoint.clone());
-            Box::new(CallerPool::new(about, &exchange, endpoint, Box::new(connect)))
+            Arc::new(CallerPool::new(about, &exchange, endpoint, Box::new(connect)))
         });
         let source =
             TokenSource::new(endpoint, Grant::ClientCredentials, self.about.tokens.clone());
-        self.bearer(config, Bearer::new(source), callers)
+        self.bearer(config, Bearer::new(source))
     }
 
     /// Creates a service that sends an access token from `bearer` with each of its requests.
-    fn bearer(
-        self,
-        config: StreamableHttpClientTransportConfig,
-        bearer: Bearer,
-        callers: Option<Box<dyn Callers>>,
-    ) -> RemoteService {
-        let open = move || {
+    fn bearer(self, config: StreamableHttpClientTransportConfig, bearer: Bearer) -> RemoteService {
+        self.transport(move || {
             let (config, bearer) = (config.clone(), bearer.clone());
             async move {
                 // The token is requested now, so that an error is reported as the reason why
@@ -144,8 +139,7 @@ impl RemoteBuilder {
                 let client = BearerClient::new(ReconnectPause::new(&config.uri)?, bearer);
                 Ok::<_, BoxError>(transport(client, config))
             }
-        };
-        self.transport_with(open, callers)
+        })
     }
 
     /// Returns the connection settings for the server at `url`. Also registers the secrets in the

@@ -60,6 +60,8 @@ pub struct RemoteBuilder {
     passed_meta: Vec<String>,
     elicitation: bool,
     changes: Changes,
+    /// The pool of separate connections for callers. `None` if all callers share one connection.
+    pub(super) callers: Option<Arc<dyn Callers>>,
 }
 
 /// The response future of a [`RemoteService`].
@@ -82,8 +84,7 @@ struct Owner {
     /// The supervisor task of this server. It connects to the server, and reconnects if the
     /// connection is lost.
     supervisor: JoinSet<()>,
-    /// The pool of separate connections for callers. `None` if all callers share one connection.
-    callers: Option<Box<dyn Callers>>,
+    callers: Option<Arc<dyn Callers>>,
 }
 
 // === impl RemoteService ===
@@ -98,6 +99,7 @@ impl RemoteService {
             passed_meta: Vec::new(),
             elicitation: true,
             changes: Changes::default(),
+            callers: None,
         }
     }
 
@@ -197,18 +199,6 @@ impl RemoteService {
     #[cfg(feature = "http")]
     pub(super) fn is_down(&self) -> bool {
         matches!(*self.0.remote.state.borrow(), State::Down | State::Closed)
-    }
-
-    pub(super) fn supervised(
-        remote: Remote,
-        open: Open,
-        callers: Option<Box<dyn Callers>>,
-    ) -> Self {
-        let remote = Arc::new(remote);
-        let stop = CancellationToken::new();
-        let mut supervisor = JoinSet::new();
-        supervisor.spawn(supervise(Closes(remote.clone()), open, stop.clone()));
-        Self(Arc::new(Owner { remote, stop, supervisor, callers }))
     }
 }
 
@@ -311,32 +301,24 @@ impl RemoteBuilder {
         E: std::error::Error + Send + Sync + 'static,
         O: Into<BoxError>,
     {
-        self.transport_with(open, None)
-    }
-
-    /// Creates a service like [`transport`](Self::transport). If `callers` is set, the requests of
-    /// each caller are sent over a separate connection from this pool.
-    pub(super) fn transport_with<F, C, T, E, A, O>(
-        self,
-        open: F,
-        callers: Option<Box<dyn Callers>>,
-    ) -> RemoteService
-    where
-        F: Fn() -> C + Send + Sync + 'static,
-        C: Future<Output = Result<T, O>> + Send + 'static,
-        T: IntoTransport<RoleClient, E, A>,
-        E: std::error::Error + Send + Sync + 'static,
-        O: Into<BoxError>,
-    {
         let open = move |attempt: Attempt| {
             let opened = open();
             async move { attempt.begin(opened.await.map_err(Into::into)?).await }.boxed()
         };
-        RemoteService::supervised(self.into_remote(), Box::new(open), callers)
+        self.supervised(Box::new(open))
     }
 
-    pub(super) fn into_remote(self) -> Remote {
-        let Self { about, connect_timeout, passed_meta, elicitation, changes } = self;
+    pub(super) fn supervised(mut self, open: Open) -> RemoteService {
+        let callers = self.callers.take();
+        let remote = Arc::new(self.into_remote());
+        let stop = CancellationToken::new();
+        let mut supervisor = JoinSet::new();
+        supervisor.spawn(supervise(Closes(remote.clone()), open, stop.clone()));
+        RemoteService(Arc::new(Owner { remote, stop, supervisor, callers }))
+    }
+
+    fn into_remote(self) -> Remote {
+        let Self { about, connect_timeout, passed_meta, elicitation, changes, .. } = self;
         Remote::new(about, connect_timeout, passed_meta.into(), elicitation, changes)
     }
 }

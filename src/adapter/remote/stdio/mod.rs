@@ -185,6 +185,6 @@ impl RemoteBuilder {
             }
             .boxed()
         };
-        RemoteService::supervised(self.into_remote(), Box::new(open), None)
+        self.supervised(Box::new(open))
     }
 }
