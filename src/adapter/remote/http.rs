@@ -17,22 +17,21 @@
 //! [streamable HTTP]: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports#streamable-http
 
 pub(super) mod address_policy;
-mod reconnect_pause;
+mod client;
 mod send_timeout;
 
 use std::{collections::HashMap, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::{
-    StreamableHttpClientTransport,
-    streamable_http_client::{StreamableHttpClient, StreamableHttpClientTransportConfig},
+    StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
 };
 use tower::BoxError;
 
-use self::{reconnect_pause::ReconnectPause, send_timeout::SendTimeout};
+use self::{client::HttpClient, send_timeout::SendTimeout};
 use super::{
     callers::Callers,
-    oauth::{Bearer, BearerClient, CallerPool, Grant, OAuth, TokenEndpoint, TokenSource},
+    oauth::{Bearer, CallerPool, Grant, OAuth, TokenEndpoint, TokenSource},
     service::{RemoteBuilder, RemoteService},
 };
 use crate::{
@@ -80,11 +79,7 @@ impl RemoteBuilder {
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     ) -> RemoteService {
         let config = self.http_config(url, headers);
-        self.transport(move || {
-            let client = ReconnectPause::new(&config.uri);
-            let config = config.clone();
-            async move { client.map(|client| transport(client, config)) }
-        })
+        self.connect(config, None)
     }
 
     /// Creates a service that connects over streamable HTTP like [`http`](Self::http), and sends an
@@ -118,26 +113,34 @@ impl RemoteBuilder {
             let connect = move |bearer, tokens| {
                 let mut builder = of_caller.clone();
                 builder.about.tokens = tokens;
-                builder.bearer(config.clone(), bearer)
+                builder.connect(config.clone(), Some(bearer))
             };
             let (about, endpoint) = (self.about.clone(), endpoint.clone());
             Arc::new(CallerPool::new(about, &exchange, endpoint, Box::new(connect)))
         });
         let source =
             TokenSource::new(endpoint, Grant::ClientCredentials, self.about.tokens.clone());
-        self.bearer(config, Bearer::new(source))
+        self.connect(config, Some(Bearer::new(source)))
     }
 
-    /// Creates a service that sends an access token from `bearer` with each of its requests.
-    fn bearer(self, config: StreamableHttpClientTransportConfig, bearer: Bearer) -> RemoteService {
+    /// Creates a service that sends an access token from `bearer`, if any, with each of its
+    /// requests.
+    fn connect(
+        self,
+        config: StreamableHttpClientTransportConfig,
+        bearer: Option<Bearer>,
+    ) -> RemoteService {
         self.transport(move || {
             let (config, bearer) = (config.clone(), bearer.clone());
             async move {
                 // The token is requested now, so that an error is reported as the reason why
                 // connecting failed.
-                bearer.source().token().await?;
-                let client = BearerClient::new(ReconnectPause::new(&config.uri)?, bearer);
-                Ok::<_, BoxError>(transport(client, config))
+                if let Some(bearer) = &bearer {
+                    bearer.source().token().await?;
+                }
+                let client = HttpClient::new(&config.uri, bearer)?;
+                let transport = StreamableHttpClientTransport::with_client(client, config);
+                Ok::<_, BoxError>(SendTimeout::new(transport))
             }
         })
     }
@@ -169,15 +172,4 @@ impl RemoteBuilder {
             .max_concurrent_requests(CONCURRENT_REQUESTS)
             .reinit_on_expired_session(false)
     }
-}
-
-/// Creates the transport for one connection. The transport sends its messages with `client`.
-fn transport<C>(
-    client: C,
-    config: StreamableHttpClientTransportConfig,
-) -> SendTimeout<StreamableHttpClientTransport<C>>
-where
-    C: StreamableHttpClient<Error = reqwest::Error> + Sync,
-{
-    SendTimeout::new(StreamableHttpClientTransport::with_client(client, config))
 }

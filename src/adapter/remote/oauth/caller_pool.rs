@@ -19,7 +19,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::{
-    bearer_client::{Bearer, RequestToken},
+    bearer::{Bearer, RequestToken},
     endpoint::TokenEndpoint,
     grant::Grant,
     refusals::Refusals,

@@ -25,7 +25,7 @@
 //! [RFC 8693]: https://www.rfc-editor.org/rfc/rfc8693
 
 mod access_token;
-mod bearer_client;
+mod bearer;
 mod caller_pool;
 mod client;
 mod endpoint;
@@ -36,7 +36,7 @@ mod token_exchange;
 mod token_source;
 
 pub(super) use self::{
-    bearer_client::{Bearer, BearerClient},
+    bearer::{Bearer, authorized},
     caller_pool::CallerPool,
     endpoint::TokenEndpoint,
     grant::Grant,

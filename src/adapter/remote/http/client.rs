@@ -1,4 +1,4 @@
-//! An HTTP client that waits before it reopens an event stream.
+//! An HTTP client that sends access tokens, and that waits before it reopens an event stream.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,10 @@ use tokio::time::sleep;
 use tower::BoxError;
 
 use super::address_policy;
-use crate::adapter::line_transport::replace_large;
+use crate::adapter::{
+    line_transport::replace_large,
+    remote::oauth::{Bearer, TokenSource, authorized},
+};
 
 /// The minimum pause before an event stream is reopened. A shorter pause in the `retry` field of an
 /// event is ignored.
@@ -33,109 +36,118 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_REDIRECTS: usize = 10;
 
-/// An HTTP client for streamable HTTP that waits before it reopens an event stream.
+/// An HTTP client for streamable HTTP that waits before it reopens an event stream. If it has a
+/// [`Bearer`], it sends an access token with each request.
 ///
 /// rmcp reopens an ended stream after the `retry` time that the server sets, and a failed stream
 /// immediately. Without the pause, a server could cause thousands of connections by ending its
 /// streams. Each stream has a separate pause.
 #[derive(Clone)]
-pub(super) struct ReconnectPause(reqwest::Client);
+pub(super) struct HttpClient {
+    client: reqwest::Client,
+    bearer: Option<Bearer>,
+}
 
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Error = StreamableHttpError<reqwest::Error>;
+type Headers = HashMap<HeaderName, HeaderValue>;
 
-// === impl ReconnectPause ===
+// === impl HttpClient ===
 
-impl ReconnectPause {
+impl HttpClient {
     /// Creates a client for requests to `url`.
     ///
     /// # Errors
     ///
     /// Returns an error if connections to the address in `url` are forbidden, or if the client
     /// cannot be created.
-    pub(super) fn new(url: &str) -> Result<Self, BoxError> {
+    pub(super) fn new(url: &str, bearer: Option<Bearer>) -> Result<Self, BoxError> {
         address_policy::check(url)?;
         let client = address_policy::client_builder().pool_idle_timeout(IDLE_TIMEOUT);
-        Ok(Self(client.redirect(within_origin()).build()?))
+        Ok(Self { client: client.redirect(within_origin()).build()?, bearer })
+    }
+
+    /// Returns the token source of the connection, for messages that do not belong to a request.
+    fn source(&self) -> Option<Arc<TokenSource>> {
+        self.bearer.as_ref().map(Bearer::source)
     }
 }
 
-impl StreamableHttpClient for ReconnectPause {
+// The connection has no other `Authorization` header than that of the `Bearer`, so the header that
+// rmcp passes is always `None`.
+impl StreamableHttpClient for HttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(
         &self,
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
+        session: Option<Arc<str>>,
+        none: Option<String>,
+        headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        let Self(client) = self;
-        let sent = client.post_message(uri, message, session_id, auth_header, custom_headers);
-        sent.await.map(unhurried_response)
+        let limits = StreamableHttpResponseLimits::default();
+        self.post_message_with_response_limits(uri, message, session, none, headers, limits).await
     }
 
     async fn post_message_with_response_limits(
         &self,
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
-        session_id: Option<Arc<str>>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
+        session: Option<Arc<str>>,
+        _: Option<String>,
+        headers: Headers,
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, Error> {
-        let sent = self.0.post_message_with_response_limits(
-            uri,
-            message,
-            session_id,
-            auth_header,
-            custom_headers,
-            limits,
-        );
+        let source = self.bearer.as_ref().map(|bearer| bearer.source_of(&message));
+        let request = (uri, message, session, headers);
+        let sent = authorized(source, request, |(uri, message, session, headers), token| {
+            let client = &self.client;
+            client.post_message_with_response_limits(uri, message, session, token, headers, limits)
+        });
         sent.await.map(unhurried_response)
     }
 
-    fn delete_session(
+    async fn delete_session(
         &self,
         uri: Arc<str>,
-        session_id: Arc<str>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> impl Future<Output = Result<(), Error>> + Send + '_ {
-        self.0.delete_session(uri, session_id, auth_header, custom_headers)
+        session: Arc<str>,
+        _: Option<String>,
+        headers: Headers,
+    ) -> Result<(), Error> {
+        let request = (uri, session, headers);
+        let sent = authorized(self.source(), request, |(uri, session, headers), token| {
+            self.client.delete_session(uri, session, token, headers)
+        });
+        sent.await
     }
 
     async fn get_stream(
         &self,
         uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
+        session: Option<Arc<str>>,
+        last: Option<String>,
+        none: Option<String>,
+        headers: Headers,
     ) -> Result<Events, Error> {
-        let Self(client) = self;
-        let opened = client.get_stream(uri, session_id, last_event_id, auth_header, custom_headers);
-        opened.await.map(unhurried)
+        let max = StreamableHttpResponseLimits::default().max_sse_event_size;
+        self.get_stream_with_max_sse_event_size(uri, session, last, none, headers, max).await
     }
 
     async fn get_stream_with_max_sse_event_size(
         &self,
         uri: Arc<str>,
-        session_id: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        auth_header: Option<String>,
-        custom_headers: HashMap<HeaderName, HeaderValue>,
-        max_sse_event_size: usize,
+        session: Option<Arc<str>>,
+        last: Option<String>,
+        _: Option<String>,
+        headers: Headers,
+        max: usize,
     ) -> Result<Events, Error> {
-        let opened = self.0.get_stream_with_max_sse_event_size(
-            uri,
-            session_id,
-            last_event_id,
-            auth_header,
-            custom_headers,
-            max_sse_event_size,
-        );
+        let request = (uri, session, last, headers);
+        let opened = authorized(self.source(), request, |(uri, session, last, headers), token| {
+            let client = &self.client;
+            client.get_stream_with_max_sse_event_size(uri, session, last, token, headers, max)
+        });
         opened.await.map(unhurried)
     }
 }
