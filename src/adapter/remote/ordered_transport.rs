@@ -30,28 +30,30 @@ pub(super) struct OrderedTransport<T> {
     /// A channel that closes when the previous outgoing message was queued. The next message waits
     /// for this, so that messages are sent in order. `None` before the first message.
     before: Option<oneshot::Receiver<()>>,
-    gone: CancellationToken,
-    /// Notified when the server has rejected a message with an error that contains no request id.
-    /// rmcp cannot assign such an error to a pending request.
-    doubt: Arc<Notify>,
-    last_words: ExitReason,
+    signals: Signals,
     tokens: Arc<Tokens>,
     /// A progress notification that was received but not forwarded yet, because it may belong to a
     /// request whose progress token is not known yet. `None` if no notification is waiting.
     progress: Option<ProgressNotificationParam>,
 }
 
+/// The signals with which the transport of a connection informs the supervisor task. Clones share
+/// them.
+#[derive(Clone, Default)]
+pub(super) struct Signals {
+    /// Cancelled when the connection is lost or closed.
+    pub(super) gone: CancellationToken,
+    /// Notified when the server has rejected a message with an error that contains no request id.
+    /// rmcp cannot assign such an error to a pending request.
+    pub(super) doubt: Arc<Notify>,
+    pub(super) last_words: ExitReason,
+}
+
 // === impl OrderedTransport ===
 
 impl<T> OrderedTransport<T> {
-    pub(super) const fn new(
-        transport: T,
-        gone: CancellationToken,
-        doubt: Arc<Notify>,
-        last_words: ExitReason,
-        tokens: Arc<Tokens>,
-    ) -> Self {
-        Self { transport, before: None, gone, doubt, last_words, tokens, progress: None }
+    pub(super) const fn new(transport: T, signals: Signals, tokens: Arc<Tokens>) -> Self {
+        Self { transport, before: None, signals, tokens, progress: None }
     }
 }
 
@@ -90,11 +92,11 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
             let received = self.transport.receive().await;
             match received {
                 None => {
-                    self.last_words.or("the server closed it");
-                    self.gone.cancel();
+                    self.signals.last_words.or("the server closed it");
+                    self.signals.gone.cancel();
                 }
                 Some(JsonRpcMessage::Error(ref error)) if error.id.is_none() => {
-                    self.doubt.notify_one();
+                    self.signals.doubt.notify_one();
                 }
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
                     notification: ServerNotification::ProgressNotification(told),
@@ -165,10 +167,7 @@ mod tests {
     #[tokio::test]
     async fn messages_are_sent_in_order_whichever_task_runs_first() {
         let noted = Noted::default();
-        let gone = CancellationToken::new();
-        let last_words = ExitReason::default();
-        let mut watched =
-            OrderedTransport::new(noted.clone(), gone, Arc::default(), last_words, Arc::default());
+        let mut watched = OrderedTransport::new(noted.clone(), Signals::default(), Arc::default());
         let mut pings = (1..=4).map(|id| {
             let id = RequestId::Number(id);
             let ping = ClientJsonRpcMessage::request(PingRequest::default().into(), id);
@@ -188,17 +187,11 @@ mod tests {
 
     #[tokio::test]
     async fn connection_end_is_reported_immediately() {
-        let (gone, last_words) = (CancellationToken::new(), ExitReason::default());
+        let signals = Signals::default();
         let noted = Noted::default();
-        let mut watched = OrderedTransport::new(
-            noted,
-            gone.clone(),
-            Arc::default(),
-            last_words.clone(),
-            Arc::default(),
-        );
+        let mut watched = OrderedTransport::new(noted, signals.clone(), Arc::default());
         assert!(watched.receive().await.is_none());
-        assert!(gone.is_cancelled());
-        assert_eq!(last_words.take().unwrap(), "the server closed it");
+        assert!(signals.gone.is_cancelled());
+        assert_eq!(signals.last_words.take().unwrap(), "the server closed it");
     }
 }

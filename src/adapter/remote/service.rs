@@ -387,10 +387,9 @@ impl Attempt {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let Self { client, lifecycle, last_words, gone, doubt } = self;
+        let Self { client, lifecycle, signals } = self;
         let tokens = client.tokens().clone();
-        let transport =
-            OrderedTransport::new(transport.into_transport(), gone, doubt, last_words, tokens);
+        let transport = OrderedTransport::new(transport.into_transport(), signals, tokens);
         Ok(client.serve_with_lifecycle(transport, lifecycle).await?)
     }
 }

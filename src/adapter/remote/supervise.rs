@@ -26,7 +26,7 @@ use tower::{BoxError, service_fn};
 use super::{
     call::{self, set_level, subscribe},
     client::{Client, Session},
-    exit_reason::ExitReason,
+    ordered_transport::Signals,
     state::{Connection, Remote, State},
 };
 use crate::{
@@ -64,9 +64,7 @@ pub(super) type Open =
 pub(super) struct Attempt {
     pub(super) client: Client,
     pub(super) lifecycle: ClientLifecycleMode,
-    pub(super) last_words: ExitReason,
-    pub(super) gone: CancellationToken,
-    pub(super) doubt: Arc<Notify>,
+    pub(super) signals: Signals,
 }
 
 /// The kind of MCP handshake that opens a connection.
@@ -92,14 +90,6 @@ struct Trouble {
 /// connection as permanently closed, so that no call waits for it forever.
 pub(super) struct Closes(pub(super) Arc<Remote>);
 
-/// A connection whose handshake has just succeeded, and which calls cannot use yet.
-struct NewConnection {
-    session: Session,
-    gone: CancellationToken,
-    doubt: Arc<Notify>,
-    last_words: ExitReason,
-}
-
 /// Connects to a server, and reconnects if the connection is lost, until `stop` is cancelled.
 pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToken) {
     let remote = &closes.0;
@@ -110,14 +100,13 @@ pub(super) async fn supervise(closes: Closes, open: Open, stop: CancellationToke
         let attempt = connect(remote, &open, &mut opening);
         let Some(attempt) = stop.run_until_cancelled(attempt).await else { break };
         match attempt {
-            Ok(made) => {
-                let last_words = made.last_words.clone();
-                let good_since = stay_connected(remote, made, &stop).await;
+            Ok((session, signals)) => {
+                let good_since = stay_connected(remote, session, &signals, &stop).await;
                 if stop.is_cancelled() {
                     break;
                 }
-                last_words.or("the server stopped answering");
-                let end = last_words.take().unwrap_or_default();
+                signals.last_words.or("the server stopped answering");
+                let end = signals.last_words.take().unwrap_or_default();
                 remote.trouble(format!(
                     "the connection was lost: {}",
                     remote.about.redact_text(&end)
@@ -158,7 +147,7 @@ async fn connect(
     remote: &Arc<Remote>,
     open: &Open,
     opening: &mut Opening,
-) -> Result<NewConnection, Trouble> {
+) -> Result<(Session, Signals), Trouble> {
     match begin(remote, open, *opening).await {
         Err(trouble) if trouble.misunderstood => {
             let other = opening.other();
@@ -176,26 +165,23 @@ async fn begin(
     remote: &Arc<Remote>,
     open: &Open,
     opening: Opening,
-) -> Result<NewConnection, Trouble> {
-    let (gone, last_words) = (CancellationToken::new(), ExitReason::default());
-    let doubt = Arc::<Notify>::default();
+) -> Result<(Session, Signals), Trouble> {
+    let signals = Signals::default();
     let opened = open(Attempt {
         client: Client::new(remote.clone()),
         lifecycle: opening.lifecycle(),
-        last_words: last_words.clone(),
-        gone: gone.clone(),
-        doubt: doubt.clone(),
+        signals: signals.clone(),
     });
     let patience = remote.connect_timeout;
     let (text, misunderstood) = match timeout(patience, opened).await {
-        Ok(Ok(session)) => return Ok(NewConnection { session, gone, doubt, last_words }),
+        Ok(Ok(session)) => return Ok((session, signals)),
         Ok(Err(error)) => {
             let misunderstood = error.downcast_ref().is_some_and(is_misunderstanding);
             (remote.about.redact_chain(&*error), misunderstood)
         }
         Err(_) => (format!("it did not answer within {patience:?}"), true),
     };
-    let text = match last_words.take() {
+    let text = match signals.last_words.take() {
         Some(words) => format!("{text}; {}", remote.about.redact_text(&words)),
         None => text,
     };
@@ -212,11 +198,11 @@ fn is_misunderstanding(error: &ClientInitializeError) -> bool {
 /// time from which calls could use the connection, or `None` if it was lost earlier.
 async fn stay_connected(
     remote: &Arc<Remote>,
-    made: NewConnection,
+    session: Session,
+    signals: &Signals,
     stop: &CancellationToken,
 ) -> Option<Instant> {
-    let NewConnection { session, gone, doubt, .. } = made;
-    let connection = Arc::new(Connection::new(remote, &session, gone.clone()));
+    let connection = Arc::new(Connection::new(remote, &session, signals.gone.clone()));
     let end = session.cancellation_token();
     let mut ended = pin!(session.waiting());
     let mut good_since = None;
@@ -232,8 +218,8 @@ async fn stay_connected(
     };
     let has_ended = tokio::select! {
         () = stop.cancelled() => false,
-        () = gone.cancelled() => false,
-        () = silence(&connection, &doubt) => false,
+        () = signals.gone.cancelled() => false,
+        () = silence(&connection, &signals.doubt) => false,
         _ = &mut ended => true,
         never = serve => match never {},
     };

@@ -127,7 +127,7 @@ impl ChildProcess {
         let child = self.command().spawn().map_err(|error| {
             format!("the command `{}` could not be started: {error}", self.program.display())
         })?;
-        Ok(ChildTransport::new(child, attempt.client.remote(), attempt.last_words.clone())?)
+        Ok(ChildTransport::new(child, attempt.client.remote(), attempt.signals.last_words.clone())?)
     }
 }
 
