@@ -10,22 +10,23 @@ use rmcp::{
     RoleServer, ServerHandler,
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResponse, CancelTaskParams,
-        CancelTaskRequest, CancelledNotificationParam, CompleteRequest, CompleteRequestParams,
-        CompleteResult, ConstString, CustomNotification, CustomRequest, CustomResult,
-        DiscoverRequest, DiscoverRequestParams, DiscoverResult, ErrorCode, ErrorData, Extensions,
-        GetPromptRequest, GetPromptRequestParams, GetPromptResponse, GetSkillRequest,
+        CancelTaskRequest, CancelledNotification, CancelledNotificationParam, CompleteRequest,
+        CompleteRequestParams, CompleteResult, ConstString, CustomNotification, CustomRequest,
+        CustomResult, DiscoverRequest, DiscoverRequestParams, DiscoverResult, ErrorCode, ErrorData,
+        Extensions, GetPromptRequest, GetPromptRequestParams, GetPromptResponse, GetSkillRequest,
         GetSkillRequestParams, GetSkillResult, GetTaskParams, GetTaskRequest, GetTaskResult,
         InitializeRequest, InitializeRequestParams, InitializeResult, InitializeResultMethod,
-        ListPromptsRequest, ListPromptsResult, ListResourceTemplatesRequest,
-        ListResourceTemplatesResult, ListResourcesRequest, ListResourcesResult, ListSkillsRequest,
-        ListSkillsResult, ListToolsRequest, ListToolsResult, PaginatedRequestParams, PingRequest,
-        PingRequestMethod, ProgressNotificationParam, ProtocolVersion,
+        InitializedNotification, ListPromptsRequest, ListPromptsResult,
+        ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
+        ListResourcesResult, ListSkillsRequest, ListSkillsResult, ListToolsRequest,
+        ListToolsResult, PaginatedRequestParams, PingRequest, PingRequestMethod,
+        ProgressNotification, ProgressNotificationParam, ProtocolVersion,
         ReadResourceDirectoryRequest, ReadResourceDirectoryRequestParams,
         ReadResourceDirectoryResult, ReadResourceRequest, ReadResourceRequestParams,
-        ReadResourceResponse, RequestOptionalParam, ServerCapabilities, ServerConfig, ServerResult,
-        SetLevelRequestMethod, SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter,
-        Tool, UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams,
-        UpdateTaskRequest,
+        ReadResourceResponse, RequestOptionalParam, RootsListChangedNotification,
+        ServerCapabilities, ServerConfig, ServerResult, SetLevelRequestMethod,
+        SubscribeRequestMethod, SubscribeRequestParams, SubscriptionFilter, Tool,
+        UnsubscribeRequestMethod, UnsubscribeRequestParams, UpdateTaskParams, UpdateTaskRequest,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
@@ -356,7 +357,8 @@ where
         params: CancelledNotificationParam,
         context: NotificationContext<RoleServer>,
     ) {
-        self.shared.aside.on_cancelled(params, context).await;
+        let cancelled = CancelledNotification::new(params);
+        self.shared.aside.on_notification(cancelled.into(), context).await;
     }
 
     async fn on_progress(
@@ -364,18 +366,21 @@ where
         params: ProgressNotificationParam,
         context: NotificationContext<RoleServer>,
     ) {
-        self.shared.aside.on_progress(params, context).await;
+        let progress = ProgressNotification::new(params);
+        self.shared.aside.on_notification(progress.into(), context).await;
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let peer = context.peer.clone();
-        let handlers = self.shared.aside.on_initialized(context);
+        let initialized = InitializedNotification::default();
+        let handlers = self.shared.aside.on_notification(initialized.into(), context);
         // rmcp runs this function in a separate task.
         future::join(handlers, self.notify(&peer)).await;
     }
 
     async fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) {
-        self.shared.aside.on_roots_list_changed(context).await;
+        let changed = RootsListChangedNotification::default();
+        self.shared.aside.on_notification(changed.into(), context).await;
     }
 
     async fn on_custom_notification(
@@ -383,7 +388,7 @@ where
         notification: CustomNotification,
         context: NotificationContext<RoleServer>,
     ) {
-        self.shared.aside.on_custom_notification(notification, context).await;
+        self.shared.aside.on_notification(notification.into(), context).await;
     }
 }
 

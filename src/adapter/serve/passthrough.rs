@@ -6,9 +6,8 @@ use futures::future::{BoxFuture, FutureExt};
 use rmcp::{
     RoleServer, ServerHandler,
     model::{
-        CancelledNotificationParam, CustomNotification, DiscoverResult, ErrorData,
-        InitializeRequestParams, InitializeResult, ProgressNotificationParam, ProtocolVersion,
-        ServerConfig, SubscriptionFilter,
+        ClientNotification, DiscoverResult, ErrorData, InitializeRequestParams, InitializeResult,
+        ProtocolVersion, ServerConfig, SubscriptionFilter,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
@@ -36,21 +35,9 @@ pub(super) trait Passthrough: Send + Sync {
     fn accepted_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter>;
     fn listen(&self, context: SubscriptionContext) -> BoxFuture<'_, Result<(), ErrorData>>;
 
-    fn on_cancelled(
+    fn on_notification(
         &self,
-        params: CancelledNotificationParam,
-        context: NotificationContext<RoleServer>,
-    ) -> BoxFuture<'_, ()>;
-    fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        context: NotificationContext<RoleServer>,
-    ) -> BoxFuture<'_, ()>;
-    fn on_initialized(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()>;
-    fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()>;
-    fn on_custom_notification(
-        &self,
-        notification: CustomNotification,
+        notification: ClientNotification,
         context: NotificationContext<RoleServer>,
     ) -> BoxFuture<'_, ()>;
 }
@@ -97,35 +84,12 @@ impl<H: ServerHandler> Passthrough for H {
         ServerHandler::listen(self, context).boxed()
     }
 
-    fn on_cancelled(
+    fn on_notification(
         &self,
-        params: CancelledNotificationParam,
+        notification: ClientNotification,
         context: NotificationContext<RoleServer>,
     ) -> BoxFuture<'_, ()> {
-        ServerHandler::on_cancelled(self, params, context).boxed()
-    }
-
-    fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        context: NotificationContext<RoleServer>,
-    ) -> BoxFuture<'_, ()> {
-        ServerHandler::on_progress(self, params, context).boxed()
-    }
-
-    fn on_initialized(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()> {
-        ServerHandler::on_initialized(self, context).boxed()
-    }
-
-    fn on_roots_list_changed(&self, context: NotificationContext<RoleServer>) -> BoxFuture<'_, ()> {
-        ServerHandler::on_roots_list_changed(self, context).boxed()
-    }
-
-    fn on_custom_notification(
-        &self,
-        notification: CustomNotification,
-        context: NotificationContext<RoleServer>,
-    ) -> BoxFuture<'_, ()> {
-        ServerHandler::on_custom_notification(self, notification, context).boxed()
+        // Calls the method of the handler for this notification. It returns no error.
+        rmcp::Service::handle_notification(self, notification, context).map(drop).boxed()
     }
 }
