@@ -1,6 +1,6 @@
 //! Stores the state of a call while the call is running, so that another process can continue it.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rmcp::model::Extensions;
@@ -57,11 +57,5 @@ impl Context {
         extensions.remove::<Handle>();
         journal::remove(&mut extensions);
         Arc::new(extensions)
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! Journals: the events of a call that a durable engine executes.
 
 use std::{
-    fmt,
     sync::Arc,
     task::{Context as TaskContext, Poll},
 };
@@ -128,16 +127,4 @@ impl Context {
 /// Removes the journal from the extensions of a branch.
 pub(super) fn remove(extensions: &mut rmcp::model::Extensions) {
     extensions.remove::<Handle>();
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Effect").field("name", &self.name).finish_non_exhaustive()
-    }
 }

@@ -1,7 +1,7 @@
 //! An epoch (a counter of changes) that a server increases by reporting changes. The rate of the
 //! increases is limited.
 
-use std::{fmt, sync::Mutex, time::Duration};
+use std::{sync::Mutex, time::Duration};
 
 use tokio::{
     runtime::Handle,
@@ -54,12 +54,6 @@ impl PacedEpoch {
                 delayed.spawn_on(bump, &runtime);
             }
         }
-    }
-}
-
-impl fmt::Debug for PacedEpoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacedEpoch").field("epoch", &self.epoch).finish_non_exhaustive()
     }
 }
 

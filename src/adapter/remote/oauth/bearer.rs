@@ -17,12 +17,12 @@ type Error = StreamableHttpError<reqwest::Error>;
 
 /// The token source of a connection, which provides the access token for each message. Clones share
 /// the token source. It can be replaced by another one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(in crate::adapter::remote) struct Bearer(Arc<RwLock<Arc<TokenSource>>>);
 
 /// The token source of a single request. It is stored in the extensions of the request, and takes
 /// precedence over the token source of the connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct RequestToken(pub(super) Arc<TokenSource>);
 
 // === impl Bearer ===

@@ -1,7 +1,6 @@
 //! Stores an access token, and requests a new token when needed.
 
 use std::{
-    fmt,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -27,8 +26,6 @@ const FIRST_USE: Duration = Duration::from_secs(1);
 
 /// A source of access tokens. It stores the latest token until shortly before the token expires,
 /// and then requests a new one when a request needs it.
-///
-/// The `Debug` output does not contain the token.
 pub(in crate::adapter::remote) struct TokenSource {
     endpoint: Arc<TokenEndpoint>,
     grant: Grant,
@@ -111,12 +108,6 @@ impl TokenSource {
         let until = until.map(|until| until.max(now + FIRST_USE));
         slot.token = Some(Kept { value: value.clone(), until });
         Ok(value)
-    }
-}
-
-impl fmt::Debug for TokenSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenSource").finish_non_exhaustive()
     }
 }
 
