@@ -28,6 +28,7 @@ use crate::{
         BackendError, BackendErrorKind, ItemKind, Refusal, Reply, Request, Subject,
         client::missing_capability,
     },
+    response_future::ResponseFuture as Answer,
     warnings::sanitize::Reason,
 };
 
@@ -48,13 +49,7 @@ enum Wanted {
 ///
 /// Dropping a `ResponseFuture` cancels the request to the backend.
 #[must_use = "futures do nothing unless polled"]
-pub struct ResponseFuture(State);
-
-enum State {
-    Answered(Option<Reply>),
-    Sent(Sent),
-    Working(BoxFuture<'static, Result<Reply, BackendError>>),
-}
+pub struct ResponseFuture(Answer<Sent, BackendError>);
 
 /// A pending request to a backend. When the backend replies, its own names and errors are
 /// translated to those that the client knows.
@@ -82,22 +77,22 @@ impl Service<Request> for Router {
         let shared = self.shared.clone();
         if let Some(has) = unshared(request.message()) {
             return ResponseFuture(match shared.owner(has) {
-                Some(place) => State::Sent(Sent::new(shared, place, request)),
-                None => State::Answered(Some(Reply::method_not_found(request.method().to_owned()))),
+                Some(place) => Answer::forwarded(Sent::new(shared, place, request)),
+                None => Answer::answered(Reply::method_not_found(request.method().to_owned())),
             });
         }
         ResponseFuture(match request.subject() {
             Subject::Item(kind, name) => match shared.way(kind, name) {
-                Target::To(place) => State::Sent(Sent::new(shared, place, request)),
-                Target::Look => State::Working(find_and_send(shared, request).boxed()),
-                Target::Contested => State::Answered(Some(refuse(kind, name, true))),
-                Target::Nowhere => State::Answered(Some(refuse(kind, name, false))),
+                Target::To(place) => Answer::forwarded(Sent::new(shared, place, request)),
+                Target::Look => Answer::boxed(find_and_send(shared, request).boxed()),
+                Target::Contested => Answer::answered(refuse(kind, name, true)),
+                Target::Nowhere => Answer::answered(refuse(kind, name, false)),
             },
-            Subject::List(kind, _) => State::Working(list(shared, kind, request).map(Ok).boxed()),
+            Subject::List(kind, _) => Answer::boxed(list(shared, kind, request).map(Ok).boxed()),
             _ if matches!(request.message(), ClientRequest::PingRequest(_)) => {
-                State::Answered(Some(ServerResult::empty(()).into()))
+                Answer::answered(ServerResult::empty(()).into())
             }
-            _ => State::Answered(Some(Reply::method_not_found(request.method().to_owned()))),
+            _ => Answer::answered(Reply::method_not_found(request.method().to_owned())),
         })
     }
 }
@@ -294,13 +289,7 @@ impl Future for ResponseFuture {
     type Output = Result<Reply, BackendError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            State::Answered(reply) => {
-                Poll::Ready(Ok(reply.take().expect("polled after completion")))
-            }
-            State::Sent(sent) => sent.poll_unpin(cx),
-            State::Working(reply) => reply.poll_unpin(cx),
-        }
+        self.0.poll_unpin(cx)
     }
 }
 
