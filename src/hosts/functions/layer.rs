@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use futures::{FutureExt, future};
 use pin_project_lite::pin_project;
 use tower::BoxError;
 use tower_layer::Layer;
@@ -81,23 +82,25 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F> {
-        Passed {
-            #[pin]
-            reply: F,
-        },
-        Listed {
-            functions: ToolSet,
-            is_first: bool,
-            #[pin]
-            reply: F,
-        },
-        Declared {
+        Forwarded {
+            edit: Edit,
             #[pin]
             reply: F,
         },
         Running { reply: Running },
-        Answered { reply: Option<Reply> },
     }
+}
+
+/// The change of a reply of the wrapped service.
+enum Edit {
+    None,
+    /// Adds the functions to a tool list.
+    List {
+        functions: ToolSet,
+        is_first: bool,
+    },
+    /// Adds the tools capability.
+    Declare,
 }
 
 // === impl FunctionsLayer ===
@@ -143,25 +146,25 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         if request.is_malformed() {
             drop(take_ready(&mut self.inner));
-            let reply = Some(Reply::malformed(request.method()));
-            return ResponseFuture { state: State::Answered { reply } };
+            let reply = future::ready(Ok(Reply::malformed(request.method()))).boxed();
+            return ResponseFuture { state: State::Running { reply } };
         }
-        let state = match self.functions.begin(request) {
+        let request = match self.functions.begin(request) {
             Ok(reply) => {
                 drop(take_ready(&mut self.inner));
-                State::Running { reply }
+                return ResponseFuture { state: State::Running { reply } };
             }
-            Err(request) if request.lists_tools() => State::Listed {
-                functions: self.functions.clone(),
-                is_first: request.lists_first_tools(),
-                reply: self.inner.call(request),
-            },
-            Err(request) if request.asks_for_capabilities() && !self.functions.is_empty() => {
-                State::Declared { reply: self.inner.call(request) }
-            }
-            Err(request) => State::Passed { reply: self.inner.call(request) },
+            Err(request) => request,
         };
-        ResponseFuture { state }
+        let edit = if request.lists_tools() {
+            let functions = self.functions.clone();
+            Edit::List { functions, is_first: request.lists_first_tools() }
+        } else if request.asks_for_capabilities() && !self.functions.is_empty() {
+            Edit::Declare
+        } else {
+            Edit::None
+        };
+        ResponseFuture { state: State::Forwarded { edit, reply: self.inner.call(request) } }
     }
 }
 
@@ -196,21 +199,16 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Passed { reply } => reply.poll(cx).map_err(Into::into),
-            StateProj::Listed { functions, is_first, reply } => {
+            StateProj::Forwarded { edit, reply } => {
                 let mut reply = ready!(reply.poll(cx)).map_err(Into::into)?;
-                list(functions, *is_first, &mut reply);
-                Poll::Ready(Ok(reply))
-            }
-            StateProj::Declared { reply } => {
-                let mut reply = ready!(reply.poll(cx)).map_err(Into::into)?;
-                reply.declare_tools();
+                match edit {
+                    Edit::None => (),
+                    Edit::List { functions, is_first } => list(functions, *is_first, &mut reply),
+                    Edit::Declare => reply.declare_tools(),
+                }
                 Poll::Ready(Ok(reply))
             }
             StateProj::Running { reply } => reply.as_mut().poll(cx),
-            StateProj::Answered { reply } => {
-                Poll::Ready(Ok(reply.take().expect("polled after completion")))
-            }
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{
     collections::HashMap,
-    fmt, mem,
+    fmt,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
-use futures::future::{BoxFuture, FutureExt, ready};
+use futures::future::{BoxFuture, Either, FutureExt, Ready, ready};
 use rmcp::model::{ClientRequest, ErrorData, ListToolsResult, Tool};
 use tower::{BoxError, ServiceExt};
 use tower_service::Service;
@@ -41,12 +41,7 @@ pub struct DuplicateTools(Vec<String>);
 
 /// Response future of [`ToolSet`].
 #[must_use = "futures do nothing unless polled"]
-pub struct ResponseFuture(State);
-
-enum State {
-    Answered(Option<Reply>),
-    Running(Running),
-}
+pub struct ResponseFuture(Either<Ready<Result<Reply, BoxError>>, Running>);
 
 /// The future of a function call. It resolves to the reply to the call.
 pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
@@ -123,7 +118,7 @@ impl Service<Request> for ToolSet {
 
     fn call(&mut self, request: Request) -> ResponseFuture {
         let request = match self.begin(request) {
-            Ok(running) => return ResponseFuture(State::Running(running)),
+            Ok(running) => return ResponseFuture(Either::Right(running)),
             Err(request) => request,
         };
         let reply = match request.subject() {
@@ -137,7 +132,7 @@ impl Service<Request> for ToolSet {
             Subject::Item(ItemKind::Tool, name) => Reply::unknown_tool(name.to_owned()),
             _ => Reply::method_not_found(request.method().to_owned()),
         };
-        ResponseFuture(State::Answered(Some(reply)))
+        ResponseFuture(Either::Left(ready(Ok(reply))))
     }
 }
 
@@ -164,12 +159,7 @@ impl Future for ResponseFuture {
     type Output = Result<Reply, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            State::Answered(reply) => {
-                Poll::Ready(Ok(mem::take(reply).expect("polled after completion")))
-            }
-            State::Running(running) => running.as_mut().poll(cx),
-        }
+        self.0.poll_unpin(cx)
     }
 }
 
