@@ -2,10 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rmcp::model::{
-    JsonObject, PromptsCapability, ResourcesCapability, SKILLS_EXTENSION_ID, ServerCapabilities,
-    ServerConfig, ToolsCapability,
-};
+use rmcp::model::{JsonObject, SKILLS_EXTENSION_ID, ServerCapabilities, ServerConfig};
 
 use super::shared::Shared;
 
@@ -40,20 +37,15 @@ fn add_capabilities(
     let known = || described.iter().flatten().map(|described| &described.capabilities);
     let resources = || known().filter_map(|capabilities| capabilities.resources.as_ref());
 
-    let mut tools = ToolsCapability::default();
-    tools.list_changed = Some(true);
-    capabilities.tools = Some(tools);
+    capabilities.tools.get_or_insert_default().list_changed = Some(true);
     if unknown || known().any(|capabilities| capabilities.prompts.is_some()) {
-        let mut prompts = PromptsCapability::default();
-        prompts.list_changed = Some(true);
-        capabilities.prompts = Some(prompts);
+        capabilities.prompts.get_or_insert_default().list_changed = Some(true);
     }
     if unknown || resources().next().is_some() {
-        let mut declared = ResourcesCapability::default();
+        let declared = capabilities.resources.get_or_insert_default();
         declared.list_changed = Some(true);
         let subscribed = resources().any(|resources| resources.subscribe == Some(true));
         declared.subscribe = (unknown || subscribed).then_some(true);
-        capabilities.resources = Some(declared);
     }
     if unknown || known().any(|capabilities| capabilities.completions.is_some()) {
         capabilities.completions = Some(JsonObject::new());
