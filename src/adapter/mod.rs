@@ -141,7 +141,7 @@ mod serve;
 mod stub_peer;
 mod value_count;
 
-use rmcp::model::ProtocolVersion;
+use rmcp::model::{ProtocolVersion, ServerCapabilities, SubscriptionFilter};
 
 #[cfg(feature = "remote")]
 pub use self::remote::RemoteService;
@@ -167,4 +167,10 @@ pub(crate) use self::serve::failure;
 fn is_modern(version: &ProtocolVersion) -> bool {
     // Protocol versions are ISO dates, whose order is that of their strings.
     version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
+}
+
+/// Returns a filter for changes of all lists for which a server declares `listChanged`.
+fn declared_changes(capabilities: &ServerCapabilities) -> SubscriptionFilter {
+    let lists = SubscriptionFilter::builder().tools_list_changed().prompts_list_changed();
+    lists.resources_list_changed().build().supported_by(capabilities)
 }

@@ -11,8 +11,8 @@ use futures::{
 use rmcp::{
     ServiceError,
     model::{
-        ClientRequest, ErrorCode, PingRequest, ProtocolVersion, ServerCapabilities,
-        ServerNotification, SubscriptionFilter,
+        ClientRequest, ErrorCode, PingRequest, ProtocolVersion, ServerNotification,
+        SubscriptionFilter,
     },
     service::{ClientInitializeError, ClientLifecycleMode, Subscription},
 };
@@ -30,6 +30,7 @@ use super::{
     state::{Connection, Remote, State},
 };
 use crate::{
+    adapter::declared_changes,
     catalog,
     message::{Context, Request},
 };
@@ -450,15 +451,8 @@ async fn catch_up(remote: &Remote, connection: &Arc<Connection>, filter: &Subscr
 /// Returns the filter for a `subscriptions/listen` request. The filter requests updates of the
 /// subscribed resources, and changes of all lists for which the server declares `listChanged`.
 fn wanted(connection: &Connection, resources: Vec<String>) -> SubscriptionFilter {
-    let mut filter = SubscriptionFilter::default();
-    let Some(info) = connection.peer.peer_info() else { return filter };
-    let ServerCapabilities { tools, prompts, resources: resource, .. } = &info.capabilities;
-    let changes = |list_changed: Option<bool>| list_changed.filter(|&changes| changes);
-    filter.tools_list_changed = tools.as_ref().and_then(|tools| changes(tools.list_changed));
-    filter.prompts_list_changed =
-        prompts.as_ref().and_then(|prompts| changes(prompts.list_changed));
-    filter.resources_list_changed =
-        resource.as_ref().and_then(|resources| changes(resources.list_changed));
+    let Some(info) = connection.peer.peer_info() else { return SubscriptionFilter::default() };
+    let mut filter = declared_changes(&info.capabilities);
     if !resources.is_empty() {
         filter.resource_subscriptions = Some(resources);
     }

@@ -12,7 +12,6 @@ use rmcp::{
     Peer, RoleServer, ServerHandler,
     model::{
         ConstString, ErrorCode, ErrorData, ResourceUpdatedNotificationParam, ServerCapabilities,
-        SubscriptionFilter,
     },
     service::{RequestContext, SubscriptionContext, SubscriptionSink},
 };
@@ -23,6 +22,7 @@ use super::{
     subscriptions::{Claims, Uris},
 };
 use crate::{
+    adapter::declared_changes,
     message::ToolService,
     warnings::sanitize::{Reason, Sanitized},
 };
@@ -145,14 +145,7 @@ impl Older<'_> {
 
 impl Listener for Older<'_> {
     fn wants(&self, change: &Change) -> bool {
-        let declared = || {
-            SubscriptionFilter::builder()
-                .tools_list_changed()
-                .prompts_list_changed()
-                .resources_list_changed()
-                .build()
-                .supported_by(&(self.capabilities)())
-        };
+        let declared = || declared_changes(&(self.capabilities)());
         match change {
             Change::Tools => declared().tools_list_changed == Some(true),
             Change::Prompts => declared().prompts_list_changed == Some(true),
