@@ -100,11 +100,7 @@ impl About {
             Value::Object(map) => {
                 let members = mem::take(map).into_iter().map(|(name, mut value)| {
                     self.redact_value(&mut value);
-                    let redacted = match self.redact(&name) {
-                        Cow::Owned(redacted) => Some(redacted),
-                        Cow::Borrowed(_) => None,
-                    };
-                    (redacted.unwrap_or(name), value)
+                    (self.redact(&name).into_owned(), value)
                 });
                 *map = members.collect();
             }
