@@ -203,31 +203,28 @@ impl<I: Item> Merged<I> {
         }
     }
 
-    /// Returns the first page of the list. `complete` must be `true` if the list contains the
-    /// current items of all backends.
+    /// Returns the page that begins at a cursor, or the first page. Returns `None` if the cursor
+    /// belongs to another list. `complete` must be `true` if the list contains the current items of
+    /// all backends.
     ///
     /// If `complete` is `false`, the page has no cache lifetime, so that clients do not cache it.
-    pub(super) fn first_page(&self, complete: bool) -> Page<I> {
-        self.cut(0, complete)
-    }
-
-    /// Returns the page that begins at a cursor. Returns `None` if the cursor belongs to another
-    /// list.
-    pub(super) fn page(&self, cursor: Cursor, complete: bool) -> Option<Page<I>> {
-        let Cursor { fingerprint, start } = cursor;
-        let begins_a_page = start > 0 && start.is_multiple_of(PAGE) && start < self.items.len();
-        (fingerprint == self.fingerprint && begins_a_page).then(|| self.cut(start, complete))
-    }
-
-    fn cut(&self, start: usize, complete: bool) -> Page<I> {
+    pub(super) fn page(&self, cursor: Option<Cursor>, complete: bool) -> Option<Page<I>> {
+        let is_of_this_list = |Cursor { fingerprint, start }| {
+            let begins_a_page = start > 0 && start.is_multiple_of(PAGE);
+            fingerprint == self.fingerprint && begins_a_page && start < self.items.len()
+        };
+        if !cursor.is_none_or(is_of_this_list) {
+            return None;
+        }
+        let start = cursor.map_or(0, |cursor| cursor.start);
         let end = self.items.len().min(start + PAGE);
         let next = Cursor { fingerprint: self.fingerprint, start: end };
-        Page {
+        Some(Page {
             items: self.items[start..end].to_vec(),
             next_cursor: (end < self.items.len()).then(|| next.to_text()),
             ttl_ms: self.ttl_ms.filter(|_| complete),
             cache_scope: self.cache_scope,
-        }
+        })
     }
 }
 

@@ -155,26 +155,21 @@ impl Shared {
         cursor: Option<String>,
         context: &Context,
     ) -> Reply {
-        let board = I::board(&self.boards);
-        let page = match cursor {
-            None => {
-                let View { merged, complete } = self.list::<I>(context).await;
-                Some(merged.first_page(complete))
-            }
-            Some(cursor) => match Cursor::parse(&cursor) {
+        let page = async {
+            let cursor = match cursor {
+                Some(cursor) => Some(Cursor::parse(&cursor)?),
                 None => None,
-                Some(cursor) => match board.begun(cursor.fingerprint) {
-                    Some(merged) => merged.page(cursor, true),
-                    // The list was created in another process or is no longer stored. The current
-                    // list may have the same names, and thus the same cursors.
-                    None => {
-                        let View { merged, complete } = self.list::<I>(context).await;
-                        merged.page(cursor, complete)
-                    }
-                },
-            },
+            };
+            let begun = cursor.and_then(|it| I::board(&self.boards).begun(it.fingerprint));
+            let View { merged, complete } = match begun {
+                Some(merged) => View { merged, complete: true },
+                // If there is a cursor, its list was created in another process or is no longer
+                // stored. The current list may have the same names, and thus the same cursors.
+                None => self.list::<I>(context).await,
+            };
+            merged.page(cursor, complete)
         };
-        match page {
+        match page.await {
             Some(page) => I::reply(page),
             None => ErrorData::invalid_params("invalid cursor", None).into(),
         }
