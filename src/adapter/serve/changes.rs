@@ -136,16 +136,13 @@ impl Connection {
     /// `initialize` yet.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = lock(&self.opened);
-        match mem::take(&mut *opened) {
-            Opened::Not => None,
-            Opened::Initialized(watch) => {
-                *opened = Opened::Told;
-                Some(*watch)
-            }
-            Opened::Told => {
-                *opened = Opened::Told;
+        match mem::replace(&mut *opened, Opened::Told) {
+            Opened::Not => {
+                *opened = Opened::Not;
                 None
             }
+            Opened::Initialized(watch) => Some(*watch),
+            Opened::Told => None,
         }
     }
 
