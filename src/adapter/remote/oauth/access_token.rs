@@ -66,17 +66,14 @@ impl AccessToken {
         if !token_type.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
             return Err("the `token_type` in its answer is not `Bearer`");
         }
-        let lifetime = match &expires_in {
-            Value::Null => None,
+        let seconds = match &expires_in {
+            Value::Null => return Ok(Self { value: value.into(), lifetime: None }),
             // Some servers send the number as a string.
-            Value::String(text) => Some(text.parse().ok()),
-            number => Some(number.as_u64()),
+            Value::String(text) => text.parse().ok(),
+            number => number.as_u64(),
         };
-        let lifetime = match lifetime {
-            None => None,
-            Some(Some(seconds)) => Some(Duration::from_secs(seconds.min(A_LIFETIME))),
-            Some(None) => return Err("`expires_in` in its answer is not a number of seconds"),
-        };
+        let seconds = seconds.ok_or("`expires_in` in its answer is not a number of seconds")?;
+        let lifetime = Some(Duration::from_secs(seconds.min(A_LIFETIME)));
         Ok(Self { value: value.into(), lifetime })
     }
 }
