@@ -296,9 +296,7 @@ impl Pump {
             }
         }
     }
-}
 
-impl Pump {
     /// Returns the next notification to send. If there is none, returns `None`, and registers the
     /// current task to be woken by the next one.
     #[expect(deprecated, reason = "older clients and servers log")]
