@@ -34,7 +34,7 @@ pub(super) struct BranchClient {
     connection: RunningService<RoleServer, StubHandler>,
     /// The progress token for the handler's notifications. `None` if the client has not requested
     /// progress.
-    token: Option<ProgressToken>,
+    pub(super) token: Option<ProgressToken>,
 }
 
 struct StubHandler;
@@ -61,12 +61,6 @@ impl BranchClient {
         let token = progress.as_ref().map(|(token, _)| token.clone());
         let relay = Relay { client, progress, asking: Vec::new() };
         Some(Self { connection: serve_directly(StubHandler, relay, info), token })
-    }
-
-    /// Returns the progress token that the handler must use, or `None` if the client has not
-    /// requested progress.
-    pub(super) const fn token(&self) -> Option<&ProgressToken> {
-        self.token.as_ref()
     }
 
     /// Returns the peer over which the handler sends its requests and notifications.

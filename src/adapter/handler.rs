@@ -177,7 +177,7 @@ impl<H: ServerHandler> Shared<H> {
         let peer = match (peer, &branch_client) {
             (Some(peer), _) => peer,
             (None, Some(client)) => {
-                if let Some(token) = client.token() {
+                if let Some(token) = &client.token {
                     meta.set_progress_token(token.clone());
                 }
                 client.peer()
@@ -188,7 +188,7 @@ impl<H: ServerHandler> Shared<H> {
                 })?;
                 route = progress.map(|progress| absent_client.listen(progress));
                 if let Some(route) = &route {
-                    meta.set_progress_token(route.token().clone());
+                    meta.set_progress_token(route.token.clone());
                 }
                 absent_client.peer()
             }

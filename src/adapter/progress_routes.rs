@@ -20,7 +20,7 @@ pub(super) struct Routes(Mutex<HashMap<ProgressToken, Progress>>);
 /// The registration of one request in [`Routes`]. Dropping this value removes the registration.
 pub(super) struct Route {
     routes: Arc<Routes>,
-    token: ProgressToken,
+    pub(super) token: ProgressToken,
 }
 
 // === impl Routes ===
@@ -49,12 +49,6 @@ impl Routes {
 }
 
 // === impl Route ===
-
-impl Route {
-    pub(super) const fn token(&self) -> &ProgressToken {
-        &self.token
-    }
-}
 
 impl Drop for Route {
     fn drop(&mut self) {

@@ -25,7 +25,8 @@ pub(super) struct Line {
     pub(super) bytes: BytesMut,
     /// The last bytes of a line that exceeds a limit.
     tail: Vec<u8>,
-    excess: Option<Excess>,
+    /// The limit that the line exceeds, or `None` if it is within all limits.
+    pub(super) excess: Option<Excess>,
     values: ValueCount,
 }
 
@@ -100,11 +101,6 @@ impl Line {
     fn is_response(&self) -> bool {
         let head = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(ENDS_KEPT)]);
         Head::of(&head).is_response
-    }
-
-    /// Returns the limit that the line exceeds, or `None` if it is within all limits.
-    pub(super) const fn excess(&self) -> Option<Excess> {
-        self.excess
     }
 
     /// Determines the kind of an oversized message from its first and last bytes.
@@ -202,20 +198,20 @@ mod tests {
     fn line_within_limits_is_kept() {
         let text = "x".repeat(MAX_LINE_BYTES - 1);
         let kept = line(&text);
-        assert_eq!((kept.excess(), &*kept.bytes), (None, text.as_bytes()));
+        assert_eq!((kept.excess, &*kept.bytes), (None, text.as_bytes()));
         let values = format!("[{}0]", "0,".repeat(MAX_VALUES - 1));
-        assert_eq!(line(&values).excess(), None);
+        assert_eq!(line(&values).excess, None);
     }
 
     #[test]
     fn line_beyond_a_limit_takes_bounded_memory() {
         let mut long_line = line(&long());
-        assert_eq!(long_line.excess(), Some(Excess::Bytes(MAX_LINE_BYTES)));
+        assert_eq!(long_line.excess, Some(Excess::Bytes(MAX_LINE_BYTES)));
         assert!(long_line.bytes.capacity() + long_line.tail.capacity() < 32 * ENDS_KEPT);
         long_line.clear();
-        assert_eq!((long_line.excess(), long_line.bytes.len()), (None, 0));
+        assert_eq!((long_line.excess, long_line.bytes.len()), (None, 0));
         let values = format!("[{}0]", "0,".repeat(MAX_VALUES));
-        assert_eq!(line(&values).excess(), Some(Excess::Values));
+        assert_eq!(line(&values).excess, Some(Excess::Values));
     }
 
     #[test]
@@ -230,7 +226,7 @@ mod tests {
         ] {
             let mut line = Line::new(1 << 20);
             text.as_bytes().chunks(8_192).for_each(|piece| line.extend(piece));
-            assert_eq!(line.excess(), is_refused.then_some(Excess::Bytes(1 << 20)), "{text:.40}");
+            assert_eq!(line.excess, is_refused.then_some(Excess::Bytes(1 << 20)), "{text:.40}");
         }
     }
 

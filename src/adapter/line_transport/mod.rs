@@ -136,7 +136,7 @@ where
     /// Decodes the message in the current line. Returns `None` if there is no message to pass to
     /// rmcp, because the line is empty, invalid or an oversized request.
     fn message(&mut self) -> Option<RxJsonRpcMessage<Role>> {
-        if let Some(excess) = self.line.excess() {
+        if let Some(excess) = self.line.excess {
             let peer = &self.peer;
             return match self.line.subject() {
                 Subject::Request(id) => {
@@ -247,7 +247,7 @@ pub(super) fn replace_large(text: &str, peer: &str) -> Option<Option<String>> {
     }
     let mut line = Line::new(MAX_LINE_BYTES);
     line.extend(text.as_bytes());
-    let excess = line.excess()?;
+    let excess = line.excess?;
     let Subject::Response(id) = line.subject() else {
         tracing::warn!("{peer} sent a message {excess}; it is dropped");
         return Some(None);

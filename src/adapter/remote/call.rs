@@ -75,10 +75,10 @@ struct Pending<'c> {
 impl Connection {
     pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
         let client = session.service();
-        let connection = Self::over(remote, session.peer().clone(), client.tokens().clone(), gone);
+        let connection = Self::over(remote, session.peer().clone(), client.tokens.clone(), gone);
         // Newer servers need no registration, because they return their questions in the response.
         let asks = remote.elicitation && !connection.modern;
-        let calls = asks.then(|| client.calls().clone());
+        let calls = asks.then(|| client.calls.clone());
         Self { calls, declares_nothing: !remote.elicitation, ..connection }
     }
 

@@ -24,9 +24,9 @@ use crate::message::client::unanswered;
 /// complete. The deprecated capabilities `sampling` and `roots` are not declared either.
 #[derive(Clone)]
 pub(super) struct Client {
-    remote: Arc<Remote>,
-    tokens: Arc<Tokens>,
-    calls: Arc<Calls>,
+    pub(super) remote: Arc<Remote>,
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) calls: Arc<Calls>,
 }
 
 /// A running rmcp session with a remote server.
@@ -37,19 +37,6 @@ pub(super) type Session = RunningService<RoleClient, Client>;
 impl Client {
     pub(super) fn new(remote: Arc<Remote>) -> Self {
         Self { remote, tokens: Arc::default(), calls: Arc::default() }
-    }
-
-    #[cfg(feature = "stdio")]
-    pub(super) const fn remote(&self) -> &Arc<Remote> {
-        &self.remote
-    }
-
-    pub(super) const fn tokens(&self) -> &Arc<Tokens> {
-        &self.tokens
-    }
-
-    pub(super) const fn calls(&self) -> &Arc<Calls> {
-        &self.calls
     }
 }
 

@@ -388,7 +388,7 @@ impl Attempt {
         E: std::error::Error + Send + Sync + 'static,
     {
         let Self { client, lifecycle, signals } = self;
-        let tokens = client.tokens().clone();
+        let tokens = client.tokens.clone();
         let transport = OrderedTransport::new(transport.into_transport(), signals, tokens);
         Ok(client.serve_with_lifecycle(transport, lifecycle).await?)
     }

@@ -93,7 +93,7 @@ impl RouterBuilder {
     pub fn build(self) -> Result<Router, RouterError> {
         let mistakes = self.mistakes();
         if !mistakes.is_empty() {
-            return Err(RouterError::new(mistakes));
+            return Err(RouterError(mistakes));
         }
         let names = self.backends.iter().map(|backend| BackendNames {
             name: backend.name.clone(),
@@ -119,15 +119,15 @@ impl RouterBuilder {
         let mut mistakes = Vec::new();
         if !is_separator(separator) {
             let kind = Kind::IllegalSeparator { separator: separator.clone(), max: MAX_SEPARATOR };
-            mistakes.push(RouterMistake::new(None, kind));
+            mistakes.push(RouterMistake { backend: None, kind });
         }
         if self.backends.is_empty() {
-            mistakes.push(RouterMistake::new(None, Kind::NoBackends));
+            mistakes.push(RouterMistake { backend: None, kind: Kind::NoBackends });
         }
         let mut names = HashMap::new();
         let mut prefixes: HashMap<String, &Backend> = HashMap::new();
         for (place, backend) in self.backends.iter().enumerate() {
-            let mut mistake = |kind| mistakes.push(RouterMistake::new(Some(place), kind));
+            let mut mistake = |kind| mistakes.push(RouterMistake { backend: Some(place), kind });
             let name = backend.name.to_string();
             if !(1..=MAX_PREFIX).contains(&name.len()) || !is_spelled(&name, separator) {
                 mistake(Kind::IllegalName { name, max: MAX_PREFIX });

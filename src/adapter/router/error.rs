@@ -8,13 +8,13 @@ use crate::warnings::sanitize::Sanitized;
 ///
 /// The `Display` output of a `RouterError` lists all mistakes, one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouterError(Vec<RouterMistake>);
+pub struct RouterError(pub(super) Vec<RouterMistake>);
 
 /// A single mistake in the settings of a router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouterMistake {
-    backend: Option<usize>,
-    kind: RouterMistakeKind,
+    pub(super) backend: Option<usize>,
+    pub(super) kind: RouterMistakeKind,
 }
 
 /// The kind of a mistake in the settings of a router.
@@ -100,10 +100,6 @@ pub enum RouterMistakeKind {
 // === impl RouterError ===
 
 impl RouterError {
-    pub(super) const fn new(mistakes: Vec<RouterMistake>) -> Self {
-        Self(mistakes)
-    }
-
     /// Returns an iterator over all mistakes in the settings of the router. Mistakes that concern
     /// the whole router come first. Mistakes in the settings of a backend follow, in the order of
     /// the backends.
@@ -147,10 +143,6 @@ impl std::error::Error for RouterError {}
 // === impl RouterMistake ===
 
 impl RouterMistake {
-    pub(super) const fn new(backend: Option<usize>, kind: RouterMistakeKind) -> Self {
-        Self { backend, kind }
-    }
-
     /// Returns the index of the backend whose settings contain the mistake, in the order in which
     /// the backends were added to the builder. Returns `None` if the mistake concerns the whole
     /// router.

@@ -359,7 +359,7 @@ impl<I: Item> ListCache<I> {
             if current.is_of(&sources) { current } else { Arc::new(Merged::new(names, sources)) };
         if view.has_pages() {
             let earlier = &mut lock(&self.state).earlier;
-            earlier.retain(|other| other.fingerprint() != view.fingerprint());
+            earlier.retain(|other| other.fingerprint != view.fingerprint);
             earlier.truncate(MAX_EARLIER - 1);
             earlier.push_front(view.clone());
         }
@@ -370,7 +370,7 @@ impl<I: Item> ListCache<I> {
     /// fingerprint of the list.
     pub(super) fn begun(&self, fingerprint: u64) -> Option<Arc<Merged<I>>> {
         let state = lock(&self.state);
-        state.earlier.iter().find(|merged| merged.fingerprint() == fingerprint).cloned()
+        state.earlier.iter().find(|merged| merged.fingerprint == fingerprint).cloned()
     }
 
     pub(super) fn route(&self, key: &str) -> Option<Route> {
@@ -393,7 +393,7 @@ impl<I: Item> ListCache<I> {
         for (place, slot) in state.slots.iter().enumerate() {
             problems.extend(slot.problem(names, place, I::KIND));
         }
-        problems.extend_from_slice(state.current.problems());
+        problems.extend_from_slice(&state.current.problems);
     }
 }
 

@@ -32,12 +32,12 @@ pub(super) struct Merged<I> {
     items: Vec<I>,
     routes: HashMap<Box<str>, Route>,
     literals: Literals,
-    problems: Vec<Problem>,
+    pub(super) problems: Vec<Problem>,
     ttl_ms: Option<u64>,
     cache_scope: Option<CacheScope>,
     /// A hash of the names or URIs of all items in their order. It identifies the list in cursors,
     /// even in other processes.
-    fingerprint: u64,
+    pub(super) fingerprint: u64,
 }
 
 /// Determines how a request for a name or URI is handled.
@@ -98,14 +98,6 @@ impl<I> Merged<I> {
     /// `file:///{path}` matches all URIs that start with `file:///`.
     pub(super) fn by_template(&self, uri: &str) -> Option<usize> {
         self.literals.owners(uri).min()
-    }
-
-    pub(super) fn problems(&self) -> &[Problem] {
-        &self.problems
-    }
-
-    pub(super) const fn fingerprint(&self) -> u64 {
-        self.fingerprint
     }
 
     /// Returns `true` if the list is too long for a single page.

@@ -284,7 +284,7 @@ impl Shared {
     fn update<I: CachedItem>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
         let mut told = lock(&self.told);
-        for problem in merged.problems() {
+        for problem in &merged.problems {
             if told.len() == MAX_LOGGED_PROBLEMS {
                 break;
             }

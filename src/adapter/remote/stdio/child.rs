@@ -56,7 +56,7 @@ const LINE_KEPT: usize = 64 * 1024;
 /// A transport over the standard input and output of a child process.
 pub(super) struct ChildTransport {
     pipes: LineTransport<RoleClient, ChildStdout, ChildStdin>,
-    process: Arc<Process>,
+    pub(super) process: Arc<Process>,
     /// The total size in bytes of the messages that wait to be written to the child.
     unread: Arc<AtomicUsize>,
     /// Cancelled when the child has stopped reading its input. This ends the connection.
@@ -116,10 +116,6 @@ impl ChildTransport {
             unread: Arc::default(),
             stalled: CancellationToken::new(),
         })
-    }
-
-    pub(super) const fn process(&self) -> &Arc<Process> {
-        &self.process
     }
 }
 

@@ -127,7 +127,7 @@ impl ChildProcess {
         let child = self.command().spawn().map_err(|error| {
             format!("the command `{}` could not be started: {error}", self.program.display())
         })?;
-        Ok(ChildTransport::new(child, attempt.client.remote(), attempt.signals.last_words.clone())?)
+        Ok(ChildTransport::new(child, &attempt.client.remote, attempt.signals.last_words.clone())?)
     }
 }
 
@@ -176,7 +176,7 @@ impl RemoteBuilder {
             let process = process.clone();
             async move {
                 let transport = process.start(&attempt)?;
-                let process = transport.process().clone();
+                let process = transport.process.clone();
                 let begun = attempt.begin(transport).await;
                 if begun.is_err() {
                     process.read_exit_message().await;
