@@ -419,10 +419,10 @@ impl Remote {
                 };
                 let reply = self.subscription(request).await;
                 match reply {
-                    Ok(ref reply) if reply.error().is_none() => subscribing.keep(),
+                    Ok(ref reply) if reply.error().is_none() => subscribing.done(),
                     // Accepted, because the next connection sends the subscription again.
                     Err(error) if error.is_of_connection() => {
-                        subscribing.keep();
+                        subscribing.done();
                         return Ok(ServerResult::EmptyResult(EmptyResult {}).into());
                     }
                     Ok(_) => subscribing.refused(),

@@ -81,18 +81,14 @@ pub(super) enum State {
     Closed,
 }
 
-/// A guard for a caller's pending request to subscribe to a resource. If the request is cancelled
-/// or fails, the guard removes the subscription, and ends it at the server in the background.
-pub(super) struct Subscribing<'r> {
+/// A guard for a caller's pending request to subscribe to a resource, or to unsubscribe from it. If
+/// the request is cancelled or fails, the guard ends the subscription at the server in the
+/// background.
+pub(super) struct PendingSubscription<'r> {
     remote: &'r Remote,
     uri: Option<Arc<str>>,
-}
-
-/// A guard for a caller's pending request to unsubscribe from a resource. If the request is
-/// cancelled, the guard ends the subscription at the server in the background.
-pub(super) struct Unsubscribing<'r> {
-    remote: &'r Remote,
-    uri: Option<Arc<str>>,
+    /// `true` if the request subscribes. The guard then also removes the caller's subscription.
+    subscribes: bool,
 }
 
 /// The change counters of the server's lists of tools, prompts and resources. Their rate is
@@ -302,16 +298,16 @@ impl Remote {
 
     /// Adds a subscription to a resource, and returns a guard for the subscribe request. Returns
     /// `None` if the URIs of all subscribed resources together would exceed their size limit.
-    pub(super) fn subscribed(&self, uri: &str) -> Option<Subscribing<'_>> {
+    pub(super) fn subscribed(&self, uri: &str) -> Option<PendingSubscription<'_>> {
         lock(&self.known).subscribed(uri, 1).then(|| {
             self.listen_again.notify_one();
-            Subscribing { remote: self, uri: Some(uri.into()) }
+            PendingSubscription { remote: self, uri: Some(uri.into()), subscribes: true }
         })
     }
 
     /// Returns a guard for a caller's pending request to unsubscribe from a resource.
-    pub(super) fn unsubscribing(&self, uri: &str) -> Unsubscribing<'_> {
-        Unsubscribing { remote: self, uri: Some(uri.into()) }
+    pub(super) fn unsubscribing(&self, uri: &str) -> PendingSubscription<'_> {
+        PendingSubscription { remote: self, uri: Some(uri.into()), subscribes: false }
     }
 
     /// Removes all URIs from the set of abandoned subscriptions, and returns them.
@@ -364,12 +360,11 @@ impl Remote {
     }
 }
 
-// === impl Subscribing ===
+// === impl PendingSubscription ===
 
-impl Subscribing<'_> {
-    /// Disarms the guard and keeps the subscription, because the server has accepted it or will
-    /// receive it later.
-    pub(super) fn keep(mut self) {
+impl PendingSubscription<'_> {
+    /// Disarms the guard, because the server has answered the request or will receive it later.
+    pub(super) fn done(mut self) {
         self.uri = None;
     }
 
@@ -381,28 +376,11 @@ impl Subscribing<'_> {
     }
 }
 
-impl Drop for Subscribing<'_> {
+impl Drop for PendingSubscription<'_> {
     fn drop(&mut self) {
         if let Some(uri) = self.uri.take()
-            && self.remote.unsubscribed(&uri)
+            && (!self.subscribes || self.remote.unsubscribed(&uri))
         {
-            self.remote.abandon(uri);
-        }
-    }
-}
-
-// === impl Unsubscribing ===
-
-impl Unsubscribing<'_> {
-    /// Disarms the guard, because the server has answered the request.
-    pub(super) fn done(mut self) {
-        self.uri = None;
-    }
-}
-
-impl Drop for Unsubscribing<'_> {
-    fn drop(&mut self) {
-        if let Some(uri) = self.uri.take() {
             self.remote.abandon(uri);
         }
     }
@@ -508,7 +486,7 @@ mod tests {
         let changes = Changes::default();
         let mut updates = changes.watch_resources();
         let remote = Remote::new(about, FIRST_PAUSE, Arc::default(), true, changes);
-        remote.subscribed("file:///a").unwrap().keep();
+        remote.subscribed("file:///a").unwrap().done();
         let uris: Vec<_> = ["file:///a", "x"]
             .iter()
             .map(|start| format!("{start}/{}", "x".repeat(4 << 20)))
