@@ -92,11 +92,7 @@ impl RedisCache {
         let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut set = ::redis::cmd("SET");
         set.arg(self.key(key)).arg(result).arg("PX").arg(ttl);
-        let asked = self.connection.ask(|mut server| {
-            let set = &set;
-            async move { set.exec_async(&mut server).await }.boxed()
-        });
-        if let Err(why) = asked.await {
+        if let Err(why) = self.connection.query::<()>(&set).await {
             self.note(&why);
         }
     }

@@ -3,7 +3,6 @@
 use std::{sync::LazyLock, time::Duration};
 
 use ::redis::{Script, Value};
-use futures::FutureExt;
 
 use super::{
     connection::{Away, Connection},
@@ -55,11 +54,8 @@ impl<'s> Share<'s> {
         let mut reserve = RESERVE.key(&self.key);
         let evict = if when_full == WhenFull::DropOldest { "evict" } else { "" };
         reserve.arg(member(id, size)).arg(ttl.as_millis() as u64).arg(max).arg(evict);
-        let answer = self.connection.ask(|mut server| {
-            let reserve = &reserve;
-            async move { reserve.invoke_async::<Vec<Value>>(&mut server).await }.boxed()
-        });
-        let mut answer = answer.await?.into_iter();
+        let answer: Vec<Value> = self.connection.invoke(&reserve).await?;
+        let mut answer = answer.into_iter();
         if answer.next() != Some(Value::Int(1)) {
             return Ok(None);
         }
@@ -79,11 +75,7 @@ impl<'s> Share<'s> {
     pub(super) async fn release(&self, id: &str, size: usize, after: Duration) {
         let mut release = RELEASE.key(&self.key);
         release.arg(member(id, size)).arg(after.as_millis() as u64);
-        let released = self.connection.ask(|mut server| {
-            let release = &release;
-            async move { release.invoke_async::<()>(&mut server).await }.boxed()
-        });
-        if let Err(error) = released.await {
+        if let Err(error) = self.connection.invoke::<()>(&release).await {
             tracing::debug!(%error, "failed to release a part of a caller's quota, which is released when its item expires");
         }
     }

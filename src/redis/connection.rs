@@ -7,10 +7,11 @@ use std::{
 };
 
 use ::redis::{
-    Client, ErrorKind, RedisError, RedisResult, ServerErrorKind,
+    Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ScriptInvocation,
+    ServerErrorKind,
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::time::timeout;
 
 /// A connection to a Redis server. It is established on first use, and again after it was lost.
@@ -58,6 +59,22 @@ impl Away {
 impl Connection {
     pub(super) fn new(client: Client, timeout: Duration) -> Self {
         Self { client, timeout, current: Arc::default() }
+    }
+
+    /// Sends a command. See [`ask`](Self::ask).
+    pub(super) async fn query<T>(&self, command: &Cmd) -> Result<T, Away>
+    where
+        T: FromRedisValue + Send,
+    {
+        self.ask(|mut server| async move { command.query_async(&mut server).await }.boxed()).await
+    }
+
+    /// Invokes a script. See [`ask`](Self::ask).
+    pub(super) async fn invoke<T>(&self, script: &ScriptInvocation<'_>) -> Result<T, Away>
+    where
+        T: FromRedisValue + Send,
+    {
+        self.ask(|mut server| async move { script.invoke_async(&mut server).await }.boxed()).await
     }
 
     /// Sends the request that `ask` builds. If the connection turns out to be lost, reconnects and

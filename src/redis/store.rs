@@ -6,7 +6,7 @@ use std::{
 };
 
 use ::redis::{Script, Value};
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 
 use super::{
     caller_share::Share,
@@ -125,15 +125,11 @@ impl RedisStore {
         }
         let mut set = ::redis::cmd("SET");
         set.arg(self.key(&id)).arg(kept).arg("PX").arg(ttl.as_millis() as u64);
-        let asked = self.connection.ask(|mut server| {
-            let set = &set;
-            async move { set.exec_async(&mut server).await }.boxed()
-        });
-        let set = asked.await;
+        let set: Result<(), Away> = self.connection.query(&set).await;
         if let (Err(_), Some((share, _))) = (&set, &share) {
             share.release(&id, size, Duration::ZERO).await;
         }
-        set.map_err(|away| PutError::Unavailable(away.to_string().into()))?;
+        set?;
         Ok(handle)
     }
 
@@ -147,21 +143,15 @@ impl RedisStore {
         max: usize,
     ) -> Result<(), PutError> {
         let full = || PutError::CallerFull { bytes: size, max };
-        let unavailable = |away: Away| PutError::Unavailable(away.to_string().into());
         // The value exceeds the whole share, so evicting other values would not help.
         if size > max {
             return Err(full());
         }
         let reserved = share.reserve(id, size, ttl, max, self.when_full).await;
-        let evicted = reserved.map_err(unavailable)?.ok_or_else(full)?;
+        let evicted = reserved?.ok_or_else(full)?;
         // Deletes the values one by one, because a cluster may store them on different servers.
         for evicted in evicted {
-            let delete = ::redis::cmd("DEL").arg(self.key(&evicted)).to_owned();
-            let asked = self.connection.ask(|mut server| {
-                let delete = &delete;
-                async move { delete.exec_async(&mut server).await }.boxed()
-            });
-            asked.await.map_err(unavailable)?;
+            self.connection.query::<()>(::redis::cmd("DEL").arg(self.key(&evicted))).await?;
         }
         Ok(())
     }
@@ -194,11 +184,7 @@ impl RedisStore {
         let mut give = GIVE.key(self.key(&id));
         let most = OWNER.saturating_add(self.max_item_bytes);
         give.arg(&digest([owner])[..]).arg(taking).arg(most).arg(REMEMBERED.as_millis() as u64);
-        let asked = self.connection.ask(|mut server| {
-            let give = &give;
-            async move { give.invoke_async::<Vec<Value>>(&mut server).await }.boxed()
-        });
-        let answer = asked.await.map_err(|away| TakeError::Unavailable(away.to_string().into()))?;
+        let answer: Vec<Value> = self.connection.invoke(&give).await?;
         match <[Value; 2]>::try_from(answer) {
             Ok([_, Value::BulkString(value)]) => {
                 if let (Times::Once, Some((share, _))) = (times, self.share(caller)) {
@@ -249,6 +235,18 @@ impl Store for RedisStore {
 
     fn max_bytes(&self) -> Option<usize> {
         Some(self.max_item_bytes)
+    }
+}
+
+impl From<Away> for PutError {
+    fn from(away: Away) -> Self {
+        Self::Unavailable(away.to_string().into())
+    }
+}
+
+impl From<Away> for TakeError {
+    fn from(away: Away) -> Self {
+        Self::Unavailable(away.to_string().into())
     }
 }
 

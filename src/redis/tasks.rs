@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Script, ScriptInvocation};
+use ::redis::Script;
 use futures::{FutureExt, future::BoxFuture};
 
 use super::{
@@ -89,7 +89,7 @@ impl RedisTasks {
                 put.arg(field).arg(value);
             }
         }
-        let answer: String = self.invoke(&put).await?;
+        let answer: String = self.connection.invoke(&put).await?;
         match answer.as_str() {
             "ok" => Ok(()),
             "lost" => Err(TaskStoreError::Lost),
@@ -103,25 +103,18 @@ impl RedisTasks {
 
     async fn fetch(&self, key: &str) -> Result<Option<StoredTask>, TaskStoreError> {
         let fields = ["token", "call", "state"];
-        let get = ::redis::cmd("HMGET").arg(self.record(key)).arg(&fields).to_owned();
-        let asked = self.connection.ask(|mut server| {
-            let get = &get;
-            async move { get.query_async::<[Option<Vec<u8>>; 3]>(&mut server).await }.boxed()
-        });
-        let [Some(token), Some(call), Some(state)] = asked.await? else {
-            return Ok(None);
-        };
+        let mut get = ::redis::cmd("HMGET");
+        get.arg(self.record(key)).arg(&fields);
+        let found: [Option<Vec<u8>>; 3] = self.connection.query(&get).await?;
+        let [Some(token), Some(call), Some(state)] = found else { return Ok(None) };
         let token = String::from_utf8(token).unwrap_or_default();
         Ok(Some(StoredTask::new(key.to_owned(), token, call, state)))
     }
 
     async fn fetch_checkpoint(&self, key: &str) -> Result<Option<Vec<u8>>, TaskStoreError> {
-        let get = ::redis::cmd("HGET").arg(self.record(key)).arg("checkpoint").to_owned();
-        let asked = self.connection.ask(|mut server| {
-            let get = &get;
-            async move { get.query_async(&mut server).await }.boxed()
-        });
-        Ok(asked.await?)
+        let mut get = ::redis::cmd("HGET");
+        get.arg(self.record(key)).arg("checkpoint");
+        Ok(self.connection.query(&get).await?)
     }
 
     /// Renews all leases in one request.
@@ -150,29 +143,19 @@ impl RedisTasks {
         lease: Duration,
     ) -> Result<Vec<StoredTask>, TaskStoreError> {
         let mut expired = EXPIRED.key(self.key("working"));
-        let expired: Vec<String> = self.invoke(expired.arg(max)).await?;
+        let expired: Vec<String> = self.connection.invoke(expired.arg(max)).await?;
         let mut claimed = Vec::new();
         // Claims the tasks one by one, because each script names its keys.
         for key in expired {
             let token = new_token()?;
             let mut claim = CLAIM.key(self.record(&key));
             claim.key(self.key("working")).arg(&key).arg(&token).arg(ms(lease));
-            let answer: Vec<Option<Vec<u8>>> = self.invoke(&claim).await?;
+            let answer: Vec<Option<Vec<u8>>> = self.connection.invoke(&claim).await?;
             if let Ok([Some(call), Some(state)]) = <[_; 2]>::try_from(answer) {
                 claimed.push(StoredTask::new(key, token, call, state));
             }
         }
         Ok(claimed)
-    }
-
-    async fn invoke<T>(&self, script: &ScriptInvocation<'_>) -> Result<T, TaskStoreError>
-    where
-        T: ::redis::FromRedisValue + Send,
-    {
-        let asked = self
-            .connection
-            .ask(|mut server| async move { script.invoke_async(&mut server).await }.boxed());
-        Ok(asked.await?)
     }
 }
 

@@ -128,20 +128,11 @@ impl Account {
     ) -> Result<(), Away> {
         let mut settle = self.prepare(&SETTLE);
         settle.arg(lease).arg(actual.min(MAX)).arg(u8::from(may_arrive)).arg(self.most);
-        let asked = at.ask(|mut server| {
-            let settle = &settle;
-            async move { settle.invoke_async(&mut server).await }.boxed()
-        });
-        asked.await
+        at.invoke(&settle).await
     }
 
     pub(super) async fn remaining(&self, at: &Connection) -> Result<u64, Away> {
-        let remaining = self.prepare(&REMAINING);
-        let asked = at.ask(|mut server| {
-            let remaining = &remaining;
-            async move { remaining.invoke_async(&mut server).await }.boxed()
-        });
-        asked.await
+        at.invoke(&self.prepare(&REMAINING)).await
     }
 
     /// Returns the name of a lease, which consists of a random `id` and the reserved amount.
