@@ -45,6 +45,15 @@ pub(super) struct Charging {
     charges: Charges,
 }
 
+/// The next step of a tool call while its budgets are reserved.
+pub(super) enum CallPhase {
+    /// All budgets are reserved, so the call can be forwarded.
+    Charged(Charges),
+    /// A store does not reply immediately. The caller must await its reply, and pass it to
+    /// [`Charging::answered`].
+    Asking(Charging, StoreReply),
+}
+
 /// All reservations of a tool call. If the call was [forwarded](Self::forwarded), dropping this
 /// value charges the estimated amounts, because the tool may have run. Otherwise, dropping it
 /// releases the reservations.
@@ -127,14 +136,17 @@ impl Open {
 // === impl Charging ===
 
 impl Charging {
-    /// Starts to charge a tool call. If the call belongs to a run, reserves the estimated cost of
-    /// the call from the cost limit of the run.
+    /// Starts to charge a tool call. If the call belongs to a run, first reserves the estimated
+    /// cost of the call from the cost limit of the run. Then reserves the budgets in order.
     ///
     /// # Errors
     ///
     /// Returns a refusal if the run, or a run that contains it, has too little of its cost limit
-    /// left.
-    pub(super) fn begin(charged: Option<&Charged>, request: &Request) -> Result<Self, Refusal> {
+    /// left, or if a budget has too little left.
+    pub(super) fn begin(
+        charged: Option<&Charged>,
+        request: &Request,
+    ) -> Result<CallPhase, Refusal> {
         let price = charged.map(|charged| charged.price(called(request))).unwrap_or_default();
         let mut charges = Charges { price, amounts: Amounts::Nothing, is_forwarded: false };
         if let Some(account) = request.context().account()
@@ -147,31 +159,25 @@ impl Charging {
             let count = Count { unit: Unit::Cost, max: u64::MAX };
             charges.amounts.add(count, Reserved::Held(hold));
         }
-        Ok(Self { next: 0, caller: None, charges })
+        Self { next: 0, caller: None, charges }.go_on(charged, request)
     }
 
-    /// Reserves the remaining budgets in order. Returns `None` when all budgets are reserved. If
-    /// the store does not reply immediately, returns its pending reply. The caller must await this
-    /// reply, pass its output to [`answered`](Self::answered), and then call `go_on` again.
-    pub(super) fn go_on(
-        &mut self,
-        charged: Option<&Charged>,
-        request: &Request,
-    ) -> Result<Option<StoreReply>, Refusal> {
-        let Some(Charged { rules, budgets, .. }) = charged else { return Ok(None) };
+    /// Reserves the remaining budgets in order.
+    fn go_on(mut self, charged: Option<&Charged>, request: &Request) -> Result<CallPhase, Refusal> {
         let (tool, context) = (called(request), request.context());
-        let Self { next, caller, charges } = self;
-        while let Some(open) = budgets.get(*next) {
+        while let Some(Charged { rules, budgets, .. }) = charged
+            && let Some(open) = budgets.get(self.next)
+        {
             let budget = &open.budget;
-            if charges.are_of(budget, tool) {
-                let amount = charges.estimate(budget.unit());
+            if self.charges.are_of(budget, tool) {
+                let amount = self.charges.estimate(budget.unit());
                 let reserving = match budget.shared_per() {
                     Per::Run => {
-                        charges.hold(budget, amount, request)?;
+                        self.charges.hold(budget, amount, request)?;
                         None
                     }
                     Per::Caller => {
-                        let caller = caller.get_or_insert_with(|| rules.caller(context));
+                        let caller = self.caller.get_or_insert_with(|| rules.caller(context));
                         Some(open.reserve(rules, caller.as_deref(), amount))
                     }
                     Per::Global => Some(open.reserve(rules, None, amount)),
@@ -179,35 +185,34 @@ impl Charging {
                 match reserving {
                     None => {}
                     Some(ReserveReply::Ready(reserved)) => {
-                        charges.add(rules, budget, reserved, request)?
+                        self.charges.add(rules, budget, reserved, request)?
                     }
-                    Some(ReserveReply::Pending(asked)) => return Ok(Some(asked)),
+                    Some(ReserveReply::Pending(asked)) => {
+                        return Ok(CallPhase::Asking(self, asked));
+                    }
                 }
             }
-            *next += 1;
+            self.next += 1;
         }
-        Ok(None)
+        Ok(CallPhase::Charged(self.charges))
     }
 
-    /// Adds a reservation for which the store did not reply immediately. `reserved` is the output
-    /// of the future that [`go_on`](Self::go_on) returned. Returns an error if the store denied the
+    /// Adds a reservation for which the store did not reply immediately, and reserves the remaining
+    /// budgets. `reserved` is the reply of the store. Returns an error if a store denies a
     /// reservation.
     pub(super) fn answered(
-        &mut self,
+        mut self,
         charged: Option<&Charged>,
         reserved: Result<BudgetPermit, Denied>,
         request: &Request,
-    ) -> Result<(), Refusal> {
-        let asked = charged.and_then(|charged| Some((charged, charged.budgets.get(self.next)?)));
+    ) -> Result<CallPhase, Refusal> {
+        if let Some(Charged { rules, budgets, .. }) = charged
+            && let Some(Open { budget, .. }) = budgets.get(self.next)
+        {
+            self.charges.add(rules, budget, reserved, request)?;
+        }
         self.next += 1;
-        let Some((charged, Open { budget, .. })) = asked else { return Ok(()) };
-        self.charges.add(&charged.rules, budget, reserved, request)
-    }
-
-    /// Returns the reservations of the call. Call this method only after [`go_on`](Self::go_on) has
-    /// returned `None`, which means that all budgets are reserved.
-    pub(super) fn done(self) -> Charges {
-        self.charges
+        self.go_on(charged, request)
     }
 }
 

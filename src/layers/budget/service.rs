@@ -10,9 +10,9 @@ use std::{
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::metering::{Charged, Charges, Charging, StoreReply};
+use super::metering::{CallPhase, Charged, Charges, Charging, StoreReply};
 use crate::{
-    message::{Refusal, Reply, Request, is_unsent},
+    message::{Reply, Request, is_unsent},
     readiness::take_ready,
 };
 
@@ -60,13 +60,6 @@ struct Waiting<S> {
     charging: Charging,
     ready: S,
     request: Request,
-}
-
-/// The next step of a tool call while its budgets are reserved.
-enum CallPhase {
-    /// All budgets are reserved, so the call can be forwarded.
-    Charged(Charges),
-    Asking(Charging, StoreReply),
 }
 
 // === impl Budgeted ===
@@ -121,9 +114,7 @@ where
         if charged.is_some_and(|charged| charged.rules().charge_runs()) {
             request.context_mut().begin_run();
         }
-        let step = Charging::begin(charged, &request)
-            .and_then(|charging| CallPhase::next(charging, charged, &request));
-        match step {
+        match Charging::begin(charged, &request) {
             Ok(CallPhase::Charged(charges)) => {
                 State::Forwarded { reply: self.inner.call(request), charges }
             }
@@ -144,21 +135,6 @@ impl<S: fmt::Debug> fmt::Debug for Budgeted<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules = self.charged.as_deref().map(Charged::rules);
         f.debug_struct("Budgeted").field("rules", &rules).field("inner", &self.inner).finish()
-    }
-}
-
-// === impl CallPhase ===
-
-impl CallPhase {
-    fn next(
-        mut charging: Charging,
-        charged: Option<&Charged>,
-        request: &Request,
-    ) -> Result<Self, Refusal> {
-        Ok(match charging.go_on(charged, request)? {
-            None => Self::Charged(charging.done()),
-            Some(asked) => Self::Asking(charging, asked),
-        })
     }
 }
 
@@ -200,12 +176,9 @@ where
                 StateProj::Asking { waiting: asking } => {
                     let waiting = asking.as_mut().expect("polled after completion");
                     let reserved = ready!(waiting.asked.as_mut().poll(cx));
-                    let Waiting { charged, mut charging, mut ready, request, .. } =
+                    let Waiting { charged, charging, mut ready, request, .. } =
                         *asking.take().expect("it is there");
-                    let step = charging
-                        .answered(charged.as_deref(), reserved, &request)
-                        .and_then(|()| CallPhase::next(charging, charged.as_deref(), &request));
-                    match step {
+                    match charging.answered(charged.as_deref(), reserved, &request) {
                         Ok(CallPhase::Charged(charges)) => {
                             State::Forwarded { reply: ready.call(request), charges }
                         }
