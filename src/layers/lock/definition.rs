@@ -12,20 +12,23 @@ use crate::fingerprint::Fingerprint;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition(Tool);
 
-/// A part of a tool's definition. `Display` formats it as its name in the protocol, such as
-/// `inputSchema`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Title,
-    Description,
-    InputSchema,
-    OutputSchema,
-    Annotations,
-}
+/// Returns `true` if a part of the definition is the same in two tools.
+type IsSame = fn(&Tool, &Tool) -> bool;
 
-/// The parts in which two definitions differ. `Display` formats them as a list with commas.
+/// All parts of a definition except the name, in the order in which they are compared and
+/// displayed. Each part consists of its name in the protocol and its comparison.
+const PARTS: [(&str, IsSame); 5] = [
+    ("title", |one, other| one.title == other.title),
+    ("description", |one, other| one.description == other.description),
+    ("inputSchema", |one, other| one.input_schema == other.input_schema),
+    ("outputSchema", |one, other| one.output_schema == other.output_schema),
+    ("annotations", |one, other| one.annotations == other.annotations),
+];
+
+/// The names of the parts in which two definitions differ. `Display` formats them as a list with
+/// commas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parts(pub(super) Vec<Part>);
+pub(super) struct Parts(Vec<&'static str>);
 
 // === impl Definition ===
 
@@ -55,40 +58,13 @@ impl Definition {
     /// Returns `true` if `tool` has the same name and definition. The order of the members in
     /// schemas does not matter.
     pub(super) fn is_same(&self, tool: &Tool) -> bool {
-        self.0.name == tool.name && Part::ALL.iter().all(|part| part.is_same(&self.0, tool))
+        self.0.name == tool.name && PARTS.iter().all(|(_, is_same)| is_same(&self.0, tool))
     }
 
     /// Returns the parts in which this definition and that of `tool` differ.
     pub(super) fn differing(&self, tool: &Tool) -> Parts {
-        Parts(Part::ALL.into_iter().filter(|part| !part.is_same(&self.0, tool)).collect())
-    }
-}
-
-// === impl Part ===
-
-impl Part {
-    /// All parts of a definition, in the order in which they are compared and displayed.
-    const ALL: [Self; 5] =
-        [Self::Title, Self::Description, Self::InputSchema, Self::OutputSchema, Self::Annotations];
-
-    fn is_same(self, one: &Tool, other: &Tool) -> bool {
-        match self {
-            Self::Title => one.title == other.title,
-            Self::Description => one.description == other.description,
-            Self::InputSchema => one.input_schema == other.input_schema,
-            Self::OutputSchema => one.output_schema == other.output_schema,
-            Self::Annotations => one.annotations == other.annotations,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Title => "title",
-            Self::Description => "description",
-            Self::InputSchema => "inputSchema",
-            Self::OutputSchema => "outputSchema",
-            Self::Annotations => "annotations",
-        }
+        let differing = PARTS.iter().filter(|(_, is_same)| !is_same(&self.0, tool));
+        Parts(differing.map(|(name, _)| *name).collect())
     }
 }
 
@@ -98,7 +74,7 @@ impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, part) in self.0.iter().enumerate() {
             let comma = if place > 0 { ", " } else { "" };
-            write!(f, "{comma}`{}`", part.name())?;
+            write!(f, "{comma}`{part}`")?;
         }
         Ok(())
     }
