@@ -141,15 +141,7 @@ struct Settings {
 #[derive(Debug)]
 pub struct Unchecked {
     tool: String,
-    why: Why,
-}
-
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-enum Why {
-    #[error("tools cannot be listed")]
-    NoTools,
-    #[error("it is not listed")]
-    NotListed,
+    why: &'static str,
 }
 
 /// Middleware that checks the arguments of tool calls to the wrapped service. Created by
@@ -238,7 +230,7 @@ impl ValidateRule {
         known: Option<&Arc<Known<Schemas>>>,
     ) -> ControlFlow<Reply, Option<Box<Unchecked>>> {
         let Some(schema) = known.and_then(|known| known.derived().get(&call.name)) else {
-            let why = if known.is_none() { Why::NoTools } else { Why::NotListed };
+            let why = if known.is_none() { "tools cannot be listed" } else { "it is not listed" };
             let unchecked = Unchecked { tool: shorten(&call.name), why };
             return ControlFlow::Continue(Some(Box::new(unchecked)));
         };
