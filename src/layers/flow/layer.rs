@@ -2,11 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{
-    SessionMode,
-    rule::{Rule, Settings},
-    sessions::Sessions,
-};
+use super::{SessionMode, rule::Settings, sessions::Sessions};
 use crate::{
     catalog::{CatalogSettings, catalog_setters},
     composite::{CompositeLayer, FlowPolicy},
@@ -26,7 +22,7 @@ pub(crate) const EXPIRES_AFTER: Duration = Duration::from_secs(60 * 60);
 /// See the [module docs](super) for details and an example.
 #[derive(Clone)]
 pub struct FlowLayer {
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(crate) catalogs: CatalogSettings,
 }
 
@@ -106,11 +102,6 @@ impl FlowLayer {
     #[cfg(feature = "config")]
     pub(crate) fn take_over(&mut self, before: &Self) {
         self.settings.sessions = before.settings.sessions.clone();
-    }
-
-    /// Returns the rule of the layer. Returns `None` if the layer changes nothing.
-    pub(super) fn rule(&self) -> Option<Arc<Rule>> {
-        (!self.is_idle()).then(|| Arc::new(Rule::new(self.settings.clone())))
     }
 }
 

@@ -21,10 +21,11 @@ use crate::{
 
 /// The implementation of a [`FlowLayer`](super::FlowLayer).
 #[derive(Clone, Debug)]
-pub(super) struct FlowRule(
-    // `None` if the layer has no labels.
-    pub(super) Option<Arc<Rule>>,
-);
+pub(super) struct FlowRule {
+    rule: Arc<Rule>,
+    /// `true` if the layer has no labels, so that it changes nothing.
+    pub(super) is_idle: bool,
+}
 
 /// The labels of calls to composites, by the name of the composite.
 #[derive(Debug)]
@@ -42,8 +43,8 @@ pub(super) struct Call {
 
 /// The settings of a [`FlowLayer`](super::FlowLayer), and the labels that follow from them.
 #[derive(Debug)]
-pub(super) struct Rule {
-    pub(super) settings: Settings,
+struct Rule {
+    settings: Settings,
     /// The labels of calls to composites. Used while the annotations of the tools are unknown.
     flows: CompositeFlows,
 }
@@ -72,8 +73,10 @@ pub(super) type Original = Arc<dyn Fn(&str) -> String + Send + Sync>;
 // === impl FlowRule ===
 
 impl FlowRule {
-    pub(super) const fn is_idle(&self) -> bool {
-        self.0.is_none()
+    pub(super) fn new(settings: Settings) -> Self {
+        let is_idle = settings.policy.is_empty();
+        let flows = settings.flows(None);
+        Self { rule: Arc::new(Rule { settings, flows }), is_idle }
     }
 }
 
@@ -82,14 +85,11 @@ impl InterceptInformed for FlowRule {
     type Memo = Option<Call>;
 
     fn derive(&self, tools: &Tools) -> CompositeFlows {
-        match &self.0 {
-            Some(rule) => rule.settings.flows(Some(tools)),
-            None => CompositeFlows(HashMap::new()),
-        }
+        self.rule.settings.flows(Some(tools))
     }
 
     fn needs_tools(&self) -> bool {
-        self.0.as_ref().is_some_and(|rule| rule.settings.policy.trusts_annotations())
+        self.rule.settings.policy.trusts_annotations()
     }
 
     fn needs<'r>(&self, request: &'r Request) -> Needs<'r> {
@@ -104,10 +104,7 @@ impl InterceptInformed for FlowRule {
         request: &mut Request,
         known: Option<&Arc<Known<CompositeFlows>>>,
     ) -> ControlFlow<Reply, Option<Call>> {
-        match &self.0 {
-            Some(rule) => rule.on_request(request, known.map(|known| &**known)),
-            None => ControlFlow::Continue(None),
-        }
+        self.rule.on_request(request, known.map(|known| &**known))
     }
 
     fn awaits_reply(&self, call: &Option<Call>) -> bool {
@@ -120,8 +117,8 @@ impl InterceptInformed for FlowRule {
         _: Option<&Arc<Known<CompositeFlows>>>,
         reply: &mut Reply,
     ) {
-        if let (Some(rule), Some(call)) = (&self.0, call) {
-            rule.on_reply(call, reply);
+        if let Some(call) = call {
+            self.rule.on_reply(call, reply);
         }
     }
 }
@@ -129,11 +126,6 @@ impl InterceptInformed for FlowRule {
 // === impl Rule ===
 
 impl Rule {
-    pub(super) fn new(settings: Settings) -> Self {
-        let flows = settings.flows(None);
-        Self { settings, flows }
-    }
-
     fn on_request(
         &self,
         request: &mut Request,

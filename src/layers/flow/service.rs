@@ -27,7 +27,7 @@ impl<S> Layer<S> for FlowLayer {
     type Service = Flow<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let rule = FlowRule(self.rule());
+        let rule = FlowRule::new(self.settings.clone());
         Flow(Informed::with_catalogs(rule, inner, self.catalogs.clone()))
     }
 }
@@ -69,7 +69,7 @@ where
 
     #[inline]
     fn call(&mut self, request: Request) -> Self::Future {
-        if self.0.rule().is_idle() {
+        if self.0.rule().is_idle {
             ResponseFuture::forwarded(self.0.inner_mut().call(request))
         } else {
             ResponseFuture::boxed(Box::pin(self.0.call(request)))
