@@ -61,10 +61,13 @@ struct Inbox {
 
 /// The queued URIs of a receiver, from the oldest to the newest. A queued URI keeps its position if
 /// the resource is updated again.
+#[derive(Default)]
 struct Pending {
     order: VecDeque<Arc<str>>,
     contained: HashSet<Arc<str>>,
     bytes: usize,
+    /// The queue length at which URIs whose subscriptions have ended are removed again, if it is
+    /// greater than [`FIRST_PURGE`].
     purge_at: usize,
     missed: u64,
     is_closed: bool,
@@ -203,19 +206,6 @@ impl Inbox {
 
 // === impl Pending ===
 
-impl Default for Pending {
-    fn default() -> Self {
-        Self {
-            order: VecDeque::new(),
-            contained: HashSet::new(),
-            bytes: 0,
-            purge_at: FIRST_PURGE,
-            missed: 0,
-            is_closed: false,
-        }
-    }
-}
-
 impl Pending {
     /// Queues a URI. Drops the oldest URIs if the queue exceeds its limits. Returns `false` if the
     /// URI is already queued.
@@ -239,10 +229,10 @@ impl Pending {
         if self.contained.contains(&uri) {
             return false;
         }
-        if self.order.len() >= self.purge_at {
+        if self.order.len() >= self.purge_at.max(FIRST_PURGE) {
             self.order.retain(|uri| wanted(uri).is_some());
             self.contained.retain(|uri| wanted(uri).is_some());
-            self.purge_at = FIRST_PURGE.max(2 * self.order.len());
+            self.purge_at = 2 * self.order.len();
         }
         self.contained.insert(Arc::clone(&uri));
         self.order.push_back(uri);
