@@ -32,21 +32,6 @@ impl Unmatched {
         let matched = patterns.iter().map(|_| false).collect();
         Self { setting, patterns, matched }
     }
-
-    /// Logs a warning for each pattern that has not matched a listed item, and suggests the most
-    /// similar of `names`. `kind` is the kind of the items, such as `tool`. `of` describes the
-    /// server that lists the items, if there is a description.
-    fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>, names: &[&str]) {
-        let setting = self.setting;
-        let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
-        for (pattern, matched) in self.patterns.iter().zip(&self.matched) {
-            if !matched {
-                let hint = DidYouMean(meant(pattern, names));
-                warnings
-                    .warn(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
-            }
-        }
-    }
 }
 
 impl WatchedNames for Vec<Unmatched> {
@@ -66,18 +51,18 @@ impl WatchedNames for Vec<Unmatched> {
 // === impl Missed ===
 
 impl Missed<Vec<Unmatched>> {
-    /// Logs a warning for each pattern that matches no item in the list. `kind` is the kind of the
-    /// items, such as `tool`. `of` describes the server that lists the items, if there is a
-    /// description.
-    pub(crate) fn warn(
-        &self,
-        warnings: &Warnings,
-        kind: impl fmt::Display + Copy,
-        of: Option<&str>,
-    ) {
+    /// Logs a warning for each pattern that matches no item in the list, and suggests the most
+    /// similar name in the list. `kind` is the kind of the items, such as `tool`. `of` describes
+    /// the server that lists the items, if there is a description.
+    pub(crate) fn warn(&self, warnings: &Warnings, kind: impl fmt::Display, of: Option<&str>) {
         let names = self.names();
-        for unmatched in &self.sought {
-            unmatched.warn(warnings, kind, of, &names);
+        let of = of.map(|whose| format!(" of {whose}")).unwrap_or_default();
+        for Unmatched { setting, patterns, matched } in &self.sought {
+            for (pattern, _) in patterns.iter().zip(matched).filter(|(_, matched)| !**matched) {
+                let hint = DidYouMean(meant(pattern, &names));
+                warnings
+                    .warn(format_args!("`{pattern}` in `{setting}`{of} matches no {kind}{hint}"));
+            }
         }
     }
 }
