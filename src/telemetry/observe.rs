@@ -422,13 +422,10 @@ impl Watcher {
 
 impl Event<'_> {
     const fn without_arguments(&self) -> Self {
-        let what = match self.what {
-            What::RunStarted { .. } => What::RunStarted { arguments: None },
-            What::Attempt { branch, tool, attempt, after, .. } => {
-                What::Attempt { branch, tool, attempt, after, arguments: None }
-            }
-            what => what,
-        };
+        let mut what = self.what;
+        if let What::RunStarted { arguments } | What::Attempt { arguments, .. } = &mut what {
+            *arguments = None;
+        }
         Self { what, ..*self }
     }
 
