@@ -91,14 +91,12 @@ pub(crate) struct Edge {
     pub(crate) label: Option<&'static str>,
 }
 
-/// The line style of an arrow: solid between the nodes of a graph, dotted from a node to the tool
-/// or composite that it calls, and thick for a forbidden flow of data.
-#[derive(Clone, Copy)]
-enum Arrow {
-    Solid,
-    Dotted,
-    Thick,
-}
+/// An arrow between the nodes of a graph.
+const SOLID: &str = "-->";
+/// An arrow from a node to the tool or composite that it calls.
+const DOTTED: &str = "-.->";
+/// An arrow of a forbidden flow of data.
+const THICK: &str = "==>";
 
 /// The identifier of a node in the Mermaid text. It is generated, so that it never contains user
 /// input.
@@ -242,7 +240,7 @@ impl Flowchart {
         }
         let id = |node| Id { graph: at, node };
         for Edge { from, to, label } in &graph.edges {
-            write_arrow(f, 2, id(*from), Arrow::Solid, label.as_deref(), id(*to))?;
+            write_arrow(f, 2, id(*from), SOLID, label.as_deref(), id(*to))?;
         }
         writeln!(f, "    end")
     }
@@ -251,7 +249,7 @@ impl Flowchart {
     /// were written before.
     fn fmt_marks(marks: &Marks, before: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (from, to, data) in &marks.arrows {
-            write_arrow(f, 1, from, Arrow::Thick, Some(data), to)?;
+            write_arrow(f, 1, from, THICK, Some(data), to)?;
         }
         for at in 0..marks.arrows.len() {
             let style = format_args!("stroke:{FORBIDDEN_COLOR},color:{FORBIDDEN_COLOR}");
@@ -292,10 +290,10 @@ impl Display for Flowchart {
                 let when = when.as_deref();
                 match callee {
                     Callee::Graph(graph) => {
-                        write_arrow(f, 1, id, Arrow::Dotted, when, GraphId(*graph))?;
+                        write_arrow(f, 1, id, DOTTED, when, GraphId(*graph))?;
                     }
                     Callee::Tool(_) => {
-                        write_arrow(f, 1, id, Arrow::Dotted, when, CaseId(id, case))?;
+                        write_arrow(f, 1, id, DOTTED, when, CaseId(id, case))?;
                     }
                 }
             }
@@ -318,15 +316,10 @@ fn write_arrow(
     f: &mut fmt::Formatter<'_>,
     depth: usize,
     from: impl Display,
-    arrow: Arrow,
+    arrow: &str,
     label: Option<&str>,
     to: impl Display,
 ) -> fmt::Result {
-    let arrow = match arrow {
-        Arrow::Solid => "-->",
-        Arrow::Dotted => "-.->",
-        Arrow::Thick => "==>",
-    };
     write!(f, "{:1$}{from} {arrow}", "", 4 * depth)?;
     match label {
         Some(label) => writeln!(f, "|{}| {to}", Label(&[label])),
