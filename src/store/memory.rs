@@ -364,16 +364,11 @@ impl Entries {
         oldest.is_some_and(|(_, handle)| self.remove(&handle).is_some())
     }
 
-    /// Removes the item that expires first. This is the oldest item, because all items have the
-    /// same lifetime.
-    fn drop_first(&mut self) -> bool {
-        let first = self.expiries.first().map(|(_, handle)| handle.clone());
-        first.is_some_and(|handle| self.remove(&handle).is_some())
-    }
-
     fn drop_expired(&mut self, now: Instant) {
-        while self.expiries.first().is_some_and(|(expiry, _)| *expiry <= now) {
-            self.drop_first();
+        while let Some((expiry, handle)) = self.expiries.first()
+            && *expiry <= now
+        {
+            self.remove(&handle.clone());
         }
     }
 }
