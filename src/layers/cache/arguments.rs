@@ -21,11 +21,7 @@ enum Canonical<'n> {
 /// a call with the arguments `{}`.
 pub(super) fn hash(state: &RandomState, arguments: Option<&JsonObject>) -> u64 {
     let mut hasher = state.build_hasher();
-    if let Some(arguments) = arguments {
-        hash_members(state, arguments, &mut hasher);
-    } else {
-        hash_members(state, &JsonObject::new(), &mut hasher);
-    }
+    hash_members(state, arguments.unwrap_or(&JsonObject::new()), &mut hasher);
     hasher.finish()
 }
 

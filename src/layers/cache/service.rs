@@ -70,20 +70,19 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<F, E> {
-        Started { call: StartedCall },
+        // A running tool call, held by the caller that started it. Other callers may have joined
+        // the call.
+        Started {
+            flight: Flight,
+            // Withdraws the pending questions of servers when the first caller is dropped, because
+            // only the client of this caller could answer them.
+            questions: Option<EndQuestions>,
+        },
         Other {
             #[pin]
             reply: ForwardingFuture<F, E>,
         },
     }
-}
-
-/// A running tool call, held by the caller that started it. Other callers may have joined the call.
-struct StartedCall {
-    flight: Flight,
-    /// Withdraws the pending questions of servers when the first caller is dropped, because only
-    /// the client of this caller could answer them.
-    _questions: Option<EndQuestions>,
 }
 
 /// Withdraws the pending questions of servers to the client when it is dropped.
@@ -380,8 +379,7 @@ impl<S: ToolService> Cache<S> {
                 if !is_stored {
                     Use::of_call(when_running).record(is_measured);
                 }
-                let _questions = questions.map(EndQuestions);
-                State::Started { call: StartedCall { flight, _questions } }
+                State::Started { flight, questions: questions.map(EndQuestions) }
             }
             (_, None) => unreachable!("only a started call takes the request"),
         }
@@ -449,7 +447,7 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
-            StateProj::Started { call } => match ready!(call.flight.poll_unpin(cx)) {
+            StateProj::Started { flight, .. } => match ready!(flight.poll_unpin(cx)) {
                 Landed::Result(reply) => Poll::Ready(Ok(reply)),
                 Landed::Own(own) => Poll::Ready(take(&own)),
             },
