@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cost::MARK;
-
 use crate::json_pointer;
 
 /// Maximum number of omissions that the notices of one result describe. The notices also contain
@@ -40,7 +40,7 @@ pub(super) struct Omissions {
     count: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Omission {
     pointer: String,
     reason: Reason,
@@ -50,7 +50,8 @@ struct Omission {
 }
 
 /// The reason why a part of a result was omitted or cut.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
     /// The part was larger than its share of the maximum size of the result.
     Size,
@@ -60,7 +61,8 @@ pub(super) enum Reason {
 }
 
 /// The unit in which the size of a shortened part is counted, such as the elements of an array.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Unit {
     Bytes,
     Elements,
@@ -175,24 +177,11 @@ impl Omissions {
     /// Returns the JSON notice, which the layer adds to the `_meta` of the shortened result. It
     /// describes the omissions to programs.
     pub(super) fn value(&self) -> Value {
-        let omissions: Vec<_> = self.places.iter().map(Omission::value).collect();
-        json!({ "omissions": omissions, "count": self.count })
+        json!({ "omissions": self.places, "count": self.count })
     }
 }
 
 // === impl Omission ===
-
-impl Omission {
-    fn value(&self) -> Value {
-        json!({
-            "pointer": self.pointer,
-            "reason": self.reason.name(),
-            "kept": self.kept,
-            "of": self.of,
-            "unit": self.unit.name(),
-        })
-    }
-}
 
 impl fmt::Display for Omission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -203,17 +192,6 @@ impl fmt::Display for Omission {
             Reason::Schema => {
                 f.write_str(", since a shorter value would violate the tool's schema")
             }
-        }
-    }
-}
-
-// === impl Reason ===
-
-impl Reason {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Size => "size",
-            Self::Schema => "schema",
         }
     }
 }

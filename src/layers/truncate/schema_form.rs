@@ -97,12 +97,13 @@ impl<'s> Forms<'s> {
     }
 
     pub(super) fn member(&self, form: FormId, name: &str) -> FormId {
-        // The members of a form without requirements have no requirements, either.
-        if form == FormId::default() { form } else { self.get(form).member(name) }
+        let form = self.get(form);
+        form.members.get(name).copied().unwrap_or(form.others)
     }
 
     pub(super) fn element(&self, form: FormId, place: usize) -> FormId {
-        if form == FormId::default() { form } else { self.get(form).element(place) }
+        let form = self.get(form);
+        form.first_elements.get(place).copied().unwrap_or(form.elements)
     }
 
     /// Returns the ID of the form that combines `schemas`. If there is no such form, creates an ID
@@ -202,13 +203,5 @@ impl Form<'_> {
 
     pub(super) fn requires_any(&self) -> bool {
         !self.required.is_empty()
-    }
-
-    fn member(&self, name: &str) -> FormId {
-        self.members.get(name).copied().unwrap_or(self.others)
-    }
-
-    fn element(&self, place: usize) -> FormId {
-        self.first_elements.get(place).copied().unwrap_or(self.elements)
     }
 }

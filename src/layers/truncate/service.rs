@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::{
     SHORTENED, Settings, TruncateLayer,
     shorten::shorten,
-    stored_results::{declare_in, keep, link, read, read_handle},
+    stored_results::{declare, keep, read, read_handle},
 };
 use crate::{
     catalog::{Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all},
@@ -170,7 +170,7 @@ where
                 let _ = write!(note, "; the full result is the resource {}", link.uri);
             }
             result.content.push(ContentBlock::text(note));
-            result.content.extend(link.map(self::link));
+            result.content.extend(link.map(ContentBlock::ResourceLink));
             let meta = result.meta.get_or_insert_with(MetaObject::default);
             meta.insert(SHORTENED.to_owned(), shortened.told.value());
             Ok(reply)
@@ -201,7 +201,9 @@ impl<S: fmt::Debug> fmt::Debug for Truncate<S> {
 /// capability to it. Clients need this capability to read stored results.
 async fn declared<E>(reply: impl Future<Output = Result<Reply, E>>) -> Result<Reply, E> {
     let mut reply = reply.await?;
-    declare_in(&mut reply);
+    if let Some(capabilities) = reply.capabilities_mut() {
+        declare(capabilities);
+    }
     Ok(reply)
 }
 

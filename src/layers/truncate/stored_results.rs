@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    CallToolResult, ClientRequest, ContentBlock, ReadResourceResult, Resource, ResourceContents,
+    CallToolResult, ClientRequest, ReadResourceResult, Resource, ResourceContents,
     ServerCapabilities, ServerResult,
 };
 
@@ -75,21 +75,9 @@ pub(super) async fn read(store: &Arc<dyn Store>, handle: &str, owner: &[u8]) -> 
     ServerResult::ReadResourceResult(ReadResourceResult::new(vec![contents])).into()
 }
 
-pub(super) const fn link(resource: Resource) -> ContentBlock {
-    ContentBlock::ResourceLink(resource)
-}
-
 /// Adds the `resources` capability to the capabilities of the server.
 pub(super) fn declare(capabilities: &mut ServerCapabilities) {
     capabilities.resources.get_or_insert_default();
-}
-
-/// Adds the `resources` capability to the server's capabilities in `reply`. Does nothing if the
-/// reply contains no capabilities.
-pub(super) fn declare_in(reply: &mut Reply) {
-    if let Some(capabilities) = reply.capabilities_mut() {
-        declare(capabilities);
-    }
 }
 
 /// Returns the reason why the store rejected a result, for a log message. If the result exceeded a
