@@ -522,10 +522,6 @@ impl<I: InterceptInformed> Intercept for Knowing<I> {
         self.rule.on_request(request, self.known.as_ref())
     }
 
-    fn awaits_reply(&self, memo: &Self::Memo) -> bool {
-        self.rule.awaits_reply(memo)
-    }
-
     fn on_reply(&self, memo: Self::Memo, reply: &mut Reply) {
         self.rule.on_reply(memo, self.known.as_ref(), reply);
     }
