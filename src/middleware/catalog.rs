@@ -51,7 +51,7 @@ mod tools;
 
 use std::{
     collections::HashMap,
-    fmt, mem,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
@@ -59,7 +59,9 @@ use std::{
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 use tracing::Instrument;
 
-pub(crate) use self::listing::{in_time, list_all};
+#[cfg(any(test, feature = "remote", feature = "rig-compose"))]
+pub(crate) use self::listing::list_all;
+pub(crate) use self::listing::{in_time, load};
 use self::{
     held::{Held, Holding},
     listing::has_runtime,
@@ -148,11 +150,6 @@ enum AtHand<D> {
     Unknown,
 }
 
-/// The request context in which a catalog lists the tools. `None` is an empty context, for a list
-/// that callers share.
-#[derive(Debug, Default)]
-pub(crate) struct ListingContext(Option<Box<Context>>);
-
 /// The settings of a layer for its catalogs: when cached tools become outdated, and which callers
 /// share a catalog.
 #[derive(Clone, Default)]
@@ -169,7 +166,8 @@ pub(crate) struct CatalogSettings {
 /// lists the tools if necessary.
 pub(crate) struct Lookup<D> {
     catalog: Arc<Catalog<D>>,
-    context: ListingContext,
+    /// `None` is an empty context, for a list that callers share.
+    context: Option<Box<Context>>,
 }
 
 /// The catalogs of a layer: one catalog that callers share and, if tools vary by caller, one
@@ -291,33 +289,6 @@ impl<D> Catalog<D> {
         }
     }
 
-    /// Returns the cached tools if they suffice for `needs`. Otherwise, waits until another request
-    /// has listed the tools. If no other request is listing them, lists them with `load`.
-    async fn wait<F>(
-        &self,
-        needs: Needs<'_>,
-        suffices: impl Fn(&Known<D>) -> bool,
-        load: impl FnOnce() -> F,
-    ) -> Result<Arc<Known<D>>, ListError>
-    where
-        F: Future<Output = Result<(Tools, D), ListError>>,
-    {
-        let Some(_flight) = in_time(self.flight.lock()).await else {
-            // The listing of another request did not end in time.
-            return self.state().known.clone().ok_or(ListError::TimedOut);
-        };
-        match self.at_hand(needs, Instant::now(), suffices) {
-            AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
-            AtHand::Failed(error) => return Err(error),
-            AtHand::Unknown => (),
-        }
-        // The epoch is read before the listing, so that a change during the listing makes the
-        // result outdated.
-        let epoch = self.epoch.now();
-        let loaded = load().await;
-        self.store(epoch, loaded)
-    }
-
     /// Starts to refresh the catalog in the background. The function `load` lists the tools. Does
     /// nothing if the tools are already being listed.
     fn refresh<F>(self: &Arc<Self>, load: impl FnOnce() -> F)
@@ -403,19 +374,16 @@ impl<D> Catalogs<D> {
     /// If tools do not vary by caller, the lookup lists them in an empty context. The catalog that
     /// all callers share therefore contains no tools that are visible only to certain callers.
     pub(crate) fn lookup(&self, context: &Context) -> Lookup<D> {
-        let (catalog, context) = match self
-            .varied
-            .as_deref()
-            .and_then(|varied| Some((varied, (varied.by)(context)?)))
-        {
-            None => (self.common.clone(), ListingContext::default()),
-            Some((varied, key)) => {
-                let mut context = context.branch("tools".into(), None);
-                // Canceling the request must not cancel the background refresh that it started.
-                context.cancellation = None;
-                (varied.catalog(key, &self.common.epoch), ListingContext(Some(Box::new(context))))
-            }
-        };
+        let (catalog, context) =
+            match self.varied.as_deref().and_then(|varied| Some((varied, (varied.by)(context)?))) {
+                None => (self.common.clone(), None),
+                Some((varied, key)) => {
+                    let mut context = context.branch("tools".into(), None);
+                    // Canceling the request must not cancel the background refresh that it started.
+                    context.cancellation = None;
+                    (varied.catalog(key, &self.common.epoch), Some(Box::new(context)))
+                }
+            };
         Lookup { catalog, context }
     }
 }
@@ -454,7 +422,7 @@ where
         needs: Needs<'_>,
         now: Instant,
         suffices: impl Fn(&Known<D>) -> bool,
-        load: impl FnOnce(ListingContext) -> F,
+        load: impl FnOnce(Context) -> F,
     ) -> Option<Result<Arc<Known<D>>, ListError>>
     where
         F: Future<Output = Result<(Tools, D), ListError>> + Send + 'static,
@@ -462,8 +430,8 @@ where
         match self.catalog.at_hand(needs, now, suffices) {
             AtHand::Known(known) => Some(Ok(known)),
             AtHand::Stale(known) => {
-                let context = mem::take(&mut self.context);
-                self.catalog.refresh(|| load(context));
+                let context = self.context.take();
+                self.catalog.refresh(|| load(unboxed(context)));
                 Some(Ok(known))
             }
             AtHand::Failed(error) => Some(Err(error)),
@@ -479,17 +447,28 @@ impl<D> Lookup<D> {
         self,
         needs: Needs<'_>,
         suffices: impl Fn(&Known<D>) -> bool,
-        load: impl FnOnce(ListingContext) -> F,
+        load: impl FnOnce(Context) -> F,
     ) -> Result<Arc<Known<D>>, ListError>
     where
         F: Future<Output = Result<(Tools, D), ListError>>,
     {
         let Self { catalog, context } = self;
-        catalog.wait(needs, suffices, || load(context)).await
+        let Some(_flight) = in_time(catalog.flight.lock()).await else {
+            // The listing of another request did not end in time.
+            return catalog.state().known.clone().ok_or(ListError::TimedOut);
+        };
+        match catalog.at_hand(needs, Instant::now(), suffices) {
+            AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
+            AtHand::Failed(error) => return Err(error),
+            AtHand::Unknown => (),
+        }
+        // The epoch is read before the listing, so that a change during the listing makes the
+        // result outdated.
+        let epoch = catalog.epoch.now();
+        let loaded = load(unboxed(context)).await;
+        catalog.store(epoch, loaded)
     }
-}
 
-impl<D> Lookup<D> {
     /// Discards the cached tools if `differs` returns `true` for them. The cache layer calls this
     /// method when it forwards a current list of tools to a client.
     #[cfg(feature = "cache")]
@@ -497,6 +476,10 @@ impl<D> Lookup<D> {
         let mut state = self.catalog.state();
         state.known = state.known.take().filter(|known| !differs(known));
     }
+}
+
+fn unboxed(context: Option<Box<Context>>) -> Context {
+    context.map(|context| *context).unwrap_or_default()
 }
 
 // === impl CatalogSettings ===
@@ -507,14 +490,6 @@ impl fmt::Debug for CatalogSettings {
             .field("epoch", &self.epoch)
             .field("vary_by", &self.vary_by.is_some())
             .finish()
-    }
-}
-
-// === impl ListingContext ===
-
-impl ListingContext {
-    pub(crate) fn into_context(self) -> Context {
-        self.0.map_or_else(Context::default, |context| *context)
     }
 }
 

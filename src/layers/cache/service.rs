@@ -26,9 +26,7 @@ use super::{
     tools::{CachedTool, CachedTools, Definitions},
 };
 use crate::{
-    catalog::{
-        CatalogSettings, Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all,
-    },
+    catalog::{CatalogSettings, Catalogs, Known, ListError, Lookup, Needs, Tools, load},
     message::{Context as RequestContext, ContextKey, Questions, Reply, Request, ToolService},
     metrics,
     readiness::take_ready,
@@ -165,14 +163,13 @@ impl Shared {
     async fn load<S>(
         self: Arc<Self>,
         inner: S,
-        context: ListingContext,
+        context: RequestContext,
     ) -> Result<(Tools, CachedTools), ListError>
     where
         S: Service<Request, Response = Reply, Error: Into<BoxError>> + Clone,
     {
-        let tools = list_all(inner, context.into_context()).await?;
-        let cached = CachedTools::new(&self.rules, &self.definitions, &tools);
-        Ok((tools, cached))
+        let derive = |tools: &Tools| CachedTools::new(&self.rules, &self.definitions, tools);
+        load(inner, context, derive).await
     }
 
     #[cfg(test)]

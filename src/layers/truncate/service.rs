@@ -10,7 +10,6 @@ use std::{
 
 use rmcp::model::{ContentBlock, MetaObject};
 use tokio::time::Instant;
-use tower::BoxError;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -20,7 +19,7 @@ use super::{
     stored_results::{declare, keep, read, read_handle},
 };
 use crate::{
-    catalog::{Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools, list_all},
+    catalog::{Catalogs, Known, Lookup, Needs, Tools, load},
     json_size::BoundedCounter,
     message::{Reply, Request, ToolService},
     readiness::take_ready,
@@ -43,8 +42,7 @@ pub struct Truncate<S> {
 
 /// The output schemas of the listed tools, by tool name. Tools without an output schema have no
 /// entry.
-#[derive(Debug, Default)]
-pub(super) struct Outputs(HashMap<String, Arc<InputSchema>>);
+type Outputs = HashMap<String, Arc<InputSchema>>;
 
 // === impl TruncateLayer ===
 
@@ -219,27 +217,22 @@ async fn output_schema<S: ToolService>(
 ) -> Option<Arc<InputSchema>> {
     let needs = Needs::Tool(tool);
     let knows = |known: &Known<Outputs>| known.tools().get(tool).is_some();
-    let known =
-        match lookup.find(needs, Instant::now(), knows, |context| load(inner.clone(), context)) {
-            Some(known) => {
-                drop((lookup, inner));
-                known
-            }
-            None => lookup.wait(needs, knows, |context| load(inner, context)).await,
-        };
-    known.ok()?.derived().0.get(tool).cloned()
+    let found =
+        lookup.find(needs, Instant::now(), knows, |context| load(inner.clone(), context, outputs));
+    let known = match found {
+        Some(known) => {
+            drop((lookup, inner));
+            known
+        }
+        None => lookup.wait(needs, knows, |context| load(inner, context, outputs)).await,
+    };
+    known.ok()?.derived().get(tool).cloned()
 }
 
-async fn load<S>(inner: S, context: ListingContext) -> Result<(Tools, Outputs), ListError>
-where
-    S: Service<Request, Response = Reply> + Clone,
-    S::Error: Into<BoxError>,
-{
-    let tools = list_all(inner, context.into_context()).await?;
-    let outputs = tools.iter().filter_map(|tool| {
+fn outputs(tools: &Tools) -> Outputs {
+    let schemas = tools.iter().filter_map(|tool| {
         let schema = InputSchema::new(tool.output_schema.clone()?);
         Some((tool.name.to_string(), Arc::new(schema)))
     });
-    let outputs = Outputs(outputs.collect());
-    Ok((tools, outputs))
+    schemas.collect()
 }

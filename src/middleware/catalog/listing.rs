@@ -57,6 +57,25 @@ where
     in_time(list_pages(service, context)).await.unwrap_or(Err(ListError::TimedOut))
 }
 
+/// Lists all tools of a service, and derives data from them.
+///
+/// # Errors
+///
+/// Returns the same errors as [`list_all`].
+pub(crate) async fn load<S, D>(
+    service: S,
+    context: Context,
+    derive: impl FnOnce(&Tools) -> D,
+) -> Result<(Tools, D), ListError>
+where
+    S: Service<Request, Response = Reply> + Clone,
+    S::Error: Into<BoxError>,
+{
+    let tools = list_all(service, context).await?;
+    let derived = derive(&tools);
+    Ok((tools, derived))
+}
+
 /// Waits for `work` for at most 10 seconds, the timeout for listing tools. Returns `None` if `work`
 /// takes longer. Without a Tokio runtime, waits without a timeout.
 pub(crate) async fn in_time<F: Future>(work: F) -> Option<F::Output> {

@@ -113,11 +113,12 @@ async fn list_that_changes_while_loading_is_outdated() {
     let epoch = Epoch::default();
     let catalog = Catalog::<()>::new(epoch.clone(), Holding::default());
     let bump = epoch.clone();
-    let load = || async move {
+    let load = |_| async move {
         bump.bump();
         Ok((Tools::default(), ()))
     };
-    catalog.wait(Needs::AllTools, |_| true, load).await.unwrap();
+    let lookup = Lookup { catalog: catalog.clone(), context: None };
+    lookup.wait(Needs::AllTools, |_| true, load).await.unwrap();
     assert!(matches!(catalog.at_hand(Needs::AllTools, Instant::now(), |_| true), AtHand::Unknown));
     assert!(matches!(
         catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true),

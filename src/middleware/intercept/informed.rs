@@ -23,9 +23,7 @@ use super::{
     intercepted::{Awaiting, ResponseFuture as InterceptedFuture},
 };
 use crate::{
-    catalog::{
-        self, CatalogSettings, Catalogs, Known, ListError, ListingContext, Lookup, Needs, Tools,
-    },
+    catalog::{self, CatalogSettings, Catalogs, Known, ListError, Lookup, Needs, Tools},
     changes::Epoch,
     message::{Context as RequestContext, Reply, Request, ToolService},
     readiness::take_ready,
@@ -310,16 +308,14 @@ where
 pub(crate) async fn load<I, S>(
     rule: I,
     inner: S,
-    context: ListingContext,
+    context: RequestContext,
 ) -> Result<(Tools, I::Derived), ListError>
 where
     I: InterceptInformed,
     S: Service<Request, Response = Reply> + Clone,
     S::Error: Into<BoxError>,
 {
-    let tools = catalog::list_all(inner, context.into_context()).await?;
-    let derived = rule.derive(&tools);
-    Ok((tools, derived))
+    catalog::load(inner, context, |tools| rule.derive(tools)).await
 }
 
 /// Returns `true` if the tool that `needs` names is in the cached list. Also returns `true` if
