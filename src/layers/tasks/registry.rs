@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::{DetailedTask, ErrorData, InputRequests, InputResponses, Task};
+use rmcp::model::{DetailedTask, ErrorData, InputRequests, InputResponses, Task, TaskPayload};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     task::JoinSet,
@@ -18,12 +18,12 @@ use tracing::Instrument;
 #[cfg(feature = "restate")]
 use super::shared::durable::{DurableTasks, TaskEngine, TaskRuns};
 use super::{
-    description::Description,
+    description::describe,
     error::{LimitReached, UnknownTask},
     id::{key_of, new_id},
     limits::{LIFETIME, MAX_TASK_BYTES, MAX_TASKS, MAX_UNFINISHED},
     shared::{SharedTasks, TaskStore},
-    state::{Ended, Entry, Questions, State},
+    state::{Entry, Questions, State},
 };
 use crate::json_size::json_bytes;
 
@@ -253,7 +253,7 @@ impl TaskRegistry {
             let (id, entry) = entries.find(id, owner)?;
             (entry.task(&id), entry.payload())
         };
-        Ok(DetailedTask::new(task, payload.into_payload()))
+        Ok(DetailedTask::new(task, Arc::unwrap_or_clone(payload)))
     }
 
     /// Delivers answers to the open questions of a task. Ignores all other answers. If no question
@@ -485,7 +485,7 @@ impl TaskHandle {
     }
 
     /// Ends the task. `bytes` is the size of its result. Does nothing if the task was cancelled.
-    pub(super) fn end(&self, ended: Ended, bytes: usize) {
+    pub(super) fn end(&self, ended: TaskPayload, bytes: usize) {
         let Some(registry) = self.registry.upgrade() else { return };
         let mut entries = registry.entries();
         let Some(entry) = entries.tasks.get_mut(&self.id) else { return };
@@ -498,14 +498,9 @@ impl TaskHandle {
 }
 
 impl Entry {
-    /// Returns the task as clients see it, without its payload.
+    /// Returns the task as clients see it, without its payload. See [`describe`].
     fn task(&self, id: &str) -> Task {
-        let description = Description {
-            status: self.status(),
-            created_at: self.created_at,
-            updated_at: self.updated_at,
-            ttl: self.expiry.duration_since(self.created),
-        };
-        description.task(id)
+        let ttl = self.expiry.duration_since(self.created);
+        describe(id, self.created_at, self.updated_at, ttl)
     }
 }

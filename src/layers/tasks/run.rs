@@ -1,15 +1,13 @@
 //! Runs a call as a task.
 
 use futures::future::BoxFuture;
-use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, InputRequiredResult};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ErrorData, InputRequiredResult, TaskPayload,
+};
 use tower::ServiceExt;
 use tower_service::Service;
 
-use super::{
-    registry::TaskHandle,
-    state::{Ended, object},
-    tool::METHOD,
-};
+use super::{registry::TaskHandle, state::object, tool::METHOD};
 use crate::{
     adapter::failure::{caught, failure, mismatch},
     json_size::json_bytes,
@@ -40,12 +38,14 @@ where
     /// first reply.
     pub(super) async fn run(self, task: TaskHandle, first: ReplyFuture<S>) {
         let ended = match caught(METHOD, self.answer(&task, first)).await.unwrap_or_else(Err) {
-            Ok(result) => Ended::Completed(object(&result)),
-            Err(error) => Ended::failed(&error),
+            Ok(result) => TaskPayload::Completed { result: object(&result) },
+            Err(error) => TaskPayload::Failed { error: object(&error) },
         };
         let bytes = match &ended {
-            Ended::Completed(object) | Ended::Failed(object) => json_bytes(object),
-            Ended::Cancelled => 0,
+            TaskPayload::Completed { result: object } | TaskPayload::Failed { error: object } => {
+                json_bytes(object)
+            }
+            _ => 0,
         };
         task.end(ended, bytes);
     }

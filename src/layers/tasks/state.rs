@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rmcp::model::{ErrorData, InputRequests, InputResponses, JsonObject, TaskPayload, TaskStatus};
+use rmcp::model::{ErrorData, InputRequests, InputResponses, JsonObject, TaskPayload};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::{
@@ -40,16 +40,8 @@ pub(super) enum State {
         /// Counts the task toward the maximum number of unfinished tasks.
         _slot: OwnedSemaphorePermit,
     },
-    Ended(Arc<Ended>),
-}
-
-/// The outcome of a task.
-pub(super) enum Ended {
-    /// The result of the call.
-    Completed(JsonObject),
-    /// The JSON-RPC error of the call.
-    Failed(JsonObject),
-    Cancelled,
+    /// The outcome of the task.
+    Ended(Arc<TaskPayload>),
 }
 
 /// The open questions of a task, and the answers received so far.
@@ -59,13 +51,6 @@ pub(super) struct Questions {
     answered: oneshot::Sender<InputResponses>,
     /// The permit for the total size of the questions and answers.
     bytes: OwnedSemaphorePermit,
-}
-
-/// A copy of the part of a task's state that clients see.
-pub(super) enum Payload {
-    Working,
-    Waiting(InputRequests),
-    Ended(Arc<Ended>),
 }
 
 // === impl Entry ===
@@ -111,7 +96,7 @@ impl Entry {
     pub(super) fn cancel(&mut self) -> bool {
         let State::Unfinished { run, .. } = &self.state else { return false };
         run.abort();
-        self.state = State::Ended(Arc::new(Ended::Cancelled));
+        self.state = State::Ended(Arc::new(TaskPayload::Cancelled));
         self.bytes = None;
         true
     }
@@ -120,7 +105,7 @@ impl Entry {
     /// error, the task fails.
     pub(super) fn end(
         &mut self,
-        ended: Ended,
+        ended: TaskPayload,
         hold: impl FnOnce() -> Result<OwnedSemaphorePermit, LimitReached>,
     ) {
         // Releases the size of the arguments before the result is counted.
@@ -130,40 +115,20 @@ impl Entry {
                 self.bytes = Some(bytes);
                 ended
             }
-            Err(error) => Ended::failed(&error.into()),
+            Err(error) => TaskPayload::Failed { error: object(&ErrorData::from(error)) },
         };
         self.state = State::Ended(Arc::new(ended));
     }
 
-    pub(super) fn status(&self) -> TaskStatus {
+    /// Returns the part of the task's state that clients see.
+    pub(super) fn payload(&self) -> Arc<TaskPayload> {
         match &self.state {
-            State::Unfinished { questions: None, .. } => TaskStatus::Working,
-            State::Unfinished { questions: Some(_), .. } => TaskStatus::InputRequired,
-            State::Ended(ended) => match **ended {
-                Ended::Completed(_) => TaskStatus::Completed,
-                Ended::Failed(_) => TaskStatus::Failed,
-                Ended::Cancelled => TaskStatus::Cancelled,
-            },
-        }
-    }
-
-    pub(super) fn payload(&self) -> Payload {
-        match &self.state {
-            State::Unfinished { questions: None, .. } => Payload::Working,
+            State::Unfinished { questions: None, .. } => Arc::new(TaskPayload::Working),
             State::Unfinished { questions: Some(questions), .. } => {
-                Payload::Waiting(questions.open.clone())
+                Arc::new(TaskPayload::InputRequired { input_requests: questions.open.clone() })
             }
-            State::Ended(ended) => Payload::Ended(ended.clone()),
+            State::Ended(ended) => ended.clone(),
         }
-    }
-}
-
-// === impl Ended ===
-
-impl Ended {
-    /// Returns the outcome of a call that failed with a JSON-RPC error.
-    pub(super) fn failed(error: &ErrorData) -> Self {
-        Self::Failed(object(error))
     }
 }
 
@@ -215,22 +180,5 @@ impl Questions {
     pub(super) fn deliver(self) {
         // Fails only if the run was dropped, which needs no answers.
         let _ = self.answered.send(self.answers);
-    }
-}
-
-// === impl Payload ===
-
-impl Payload {
-    /// Converts the state to the payload that clients receive.
-    pub(super) fn into_payload(self) -> TaskPayload {
-        match self {
-            Self::Working => TaskPayload::Working,
-            Self::Waiting(input_requests) => TaskPayload::InputRequired { input_requests },
-            Self::Ended(ended) => match &*ended {
-                Ended::Completed(result) => TaskPayload::Completed { result: result.clone() },
-                Ended::Failed(error) => TaskPayload::Failed { error: error.clone() },
-                Ended::Cancelled => TaskPayload::Cancelled,
-            },
-        }
     }
 }

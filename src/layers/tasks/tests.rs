@@ -1,13 +1,12 @@
 use std::time::Duration;
 
-use rmcp::model::JsonObject;
+use rmcp::model::{JsonObject, TaskPayload};
 use tokio::task::yield_now;
 
 use super::{
     error::LimitReached,
     limits::MAX_TASKS,
     registry::{TaskHandle, TaskRegistry},
-    state::Ended,
 };
 
 #[tokio::test(start_paused = true)]
@@ -15,7 +14,7 @@ async fn number_of_all_tasks_is_limited() {
     let registry = TaskRegistry::new();
     let start = || -> Result<(), LimitReached> {
         let run = |task: TaskHandle| async move {
-            task.end(Ended::Completed(JsonObject::new()), 2);
+            task.end(TaskPayload::Completed { result: JsonObject::new() }, 2);
         };
         registry.reserve(0)?.start(Vec::new(), Duration::ZERO, run);
         Ok(())

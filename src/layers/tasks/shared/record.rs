@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rmcp::model::{
     CallToolRequestParams, ErrorData, InputRequests, InputResponses, JsonObject, RequestMetaObject,
-    Task, TaskPayload, TaskStatus,
+    Task, TaskPayload,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::{
     adapter::failure::mismatch,
     message::{ToolAnswer, is_deeper},
     store::caller_key,
-    tasks::{description::Description, state::object, tool::METHOD},
+    tasks::{description::describe, state::object, tool::METHOD},
 };
 
 /// The version of the format. A replica ignores records of a version that it does not know.
@@ -153,16 +153,11 @@ impl Call {
         TaskWrite { caller, ..TaskWrite::new(token, phase, self.lifetime()) }
     }
 
-    /// Returns the task with this ID as clients see it, without its payload.
+    /// Returns the task with this ID as clients see it, without its payload. See [`describe`].
     pub(super) fn task(&self, id: &str, state: &State) -> Task {
         let until = state.updated_ms.saturating_sub(self.created_ms);
-        let description = Description {
-            status: state.progress.status(),
-            created_at: time(self.created_ms),
-            updated_at: time(state.updated_ms),
-            ttl: self.lifetime() + Duration::from_millis(u64::try_from(until).unwrap_or(0)),
-        };
-        description.task(id)
+        let ttl = self.lifetime() + Duration::from_millis(u64::try_from(until).unwrap_or(0));
+        describe(id, time(self.created_ms), time(state.updated_ms), ttl)
     }
 }
 
@@ -279,16 +274,6 @@ impl Progress {
 
     pub(super) const fn is_ended(&self) -> bool {
         matches!(self, Self::Completed(_) | Self::Failed(_) | Self::Cancelled)
-    }
-
-    const fn status(&self) -> TaskStatus {
-        match self {
-            Self::Working { .. } => TaskStatus::Working,
-            Self::InputRequired { .. } => TaskStatus::InputRequired,
-            Self::Completed(_) => TaskStatus::Completed,
-            Self::Failed(_) => TaskStatus::Failed,
-            Self::Cancelled => TaskStatus::Cancelled,
-        }
     }
 
     /// Converts the progress to the payload that clients receive.
