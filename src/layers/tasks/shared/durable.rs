@@ -146,14 +146,7 @@ impl TaskRuns {
         let outcome = async move {
             let reply = caught(METHOD, reply).await.unwrap_or_else(Err);
             let answer = reply.map_or_else(ToolAnswer::Error, Reply::into_tool_answer);
-            let state = State::new(0, Progress::of(answer));
-            let progress = if state.is_too_deep() {
-                let error = "the result is nested too deeply for a task";
-                Progress::failed(&ErrorData::internal_error(error, None))
-            } else {
-                state.progress
-            };
-            record::format(&progress)
+            record::format(&Progress::of(answer))
         };
         Some(TaskRun { outcome: outcome.boxed(), lifetime: call.lifetime() })
     }

@@ -174,12 +174,6 @@ impl Held {
             },
             answer => state.then(Progress::of(answer)),
         };
-        let next = if next.is_too_deep() {
-            let error = "the result is nested too deeply for a task";
-            state.then(Progress::failed(&ErrorData::internal_error(error, None)))
-        } else {
-            next
-        };
         match self.finish(&next).await {
             Err(TaskStoreError::TooLarge { max }) => {
                 let error = ErrorData::from(TaskStoreError::TooLarge { max });

@@ -195,7 +195,7 @@ impl SharedTasks {
         for _ in 0..MAX_CHANGES {
             let found = self.find(&key_of(id), Some(owner)).await?;
             let Some(state) = found.state.answered(answers.clone()) else { return Ok(()) };
-            if state.is_too_deep() {
+            if state.progress.is_too_deep() {
                 return Err(ErrorData::invalid_params("an answer is nested too deeply", None));
             }
             let (slot, phase) = match &state.progress {

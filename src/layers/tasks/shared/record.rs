@@ -200,18 +200,6 @@ impl State {
         Some(self.then(Progress::Working { resume }))
     }
 
-    /// Returns `true` if the state is nested too deeply to be parsed again.
-    pub(super) fn is_too_deep(&self) -> bool {
-        let is_deep = |value: &Value| is_deeper(value, MAX_DEPTH);
-        match &self.progress {
-            Progress::Working { resume } | Progress::InputRequired { resume, .. } => {
-                resume.answers.iter().flatten().any(|(_, answer)| is_deep(answer))
-            }
-            Progress::Completed(object) | Progress::Failed(object) => object.values().any(is_deep),
-            Progress::Cancelled => false,
-        }
-    }
-
     /// Returns the prefix of the keys of the current questions, such as `1:`.
     pub(super) fn prefix(&self) -> String {
         format!("{}:", self.round)
@@ -256,20 +244,38 @@ impl State {
 // === impl Progress ===
 
 impl Progress {
-    /// Returns the progress of a task whose call has this answer, other than questions.
+    /// Returns the progress of a task whose call has this answer, other than questions. An answer
+    /// that is nested too deeply becomes an error.
     pub(super) fn of(answer: ToolAnswer) -> Self {
-        match answer {
+        let progress = match answer {
             ToolAnswer::Result(result) => Self::Completed(object(&result)),
             ToolAnswer::Error(error) => Self::failed(&error),
             ToolAnswer::Refused(refusal) => Self::failed(&refusal.to_error()),
             ToolAnswer::InputRequired(_) | ToolAnswer::Task(_) | ToolAnswer::Invalid => {
                 Self::failed(&mismatch(METHOD))
             }
+        };
+        if progress.is_too_deep() {
+            let error = "the result is nested too deeply for a task";
+            return Self::failed(&ErrorData::internal_error(error, None));
         }
+        progress
     }
 
     pub(super) fn failed(error: &ErrorData) -> Self {
         Self::Failed(object(error))
+    }
+
+    /// Returns `true` if the progress is nested too deeply to be parsed again.
+    pub(super) fn is_too_deep(&self) -> bool {
+        let is_deep = |value: &Value| is_deeper(value, MAX_DEPTH);
+        match self {
+            Self::Working { resume } | Self::InputRequired { resume, .. } => {
+                resume.answers.iter().flatten().any(|(_, answer)| is_deep(answer))
+            }
+            Self::Completed(object) | Self::Failed(object) => object.values().any(is_deep),
+            Self::Cancelled => false,
+        }
     }
 
     pub(super) const fn is_ended(&self) -> bool {
