@@ -25,7 +25,7 @@ type Actual = Arc<dyn Fn(&CallToolResult) -> Option<u64> + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct Cost {
-    tools: Selection,
+    pub(super) tools: Selection,
     known: Known,
 }
 
@@ -92,11 +92,6 @@ impl Cost {
     /// Returns the price of each call to the selected tools.
     pub(super) fn price(&self) -> Price {
         Price(Some(Arc::new(self.known.clone())))
-    }
-
-    /// Returns the selection of the tools whose calls have this cost.
-    pub(super) const fn tools_of(&self) -> &Selection {
-        &self.tools
     }
 }
 

@@ -25,10 +25,10 @@ pub(super) const MAX_COST: &str = "max_cost";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Budget {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     unit: Unit,
     limit: u64,
-    tools: Selection,
+    pub(super) tools: Selection,
     per: Per,
     refill: Option<Refill>,
     max_per_call: Option<u64>,
@@ -130,11 +130,6 @@ impl Budget {
         self
     }
 
-    /// Returns the selection of the tools whose calls are charged to the budget.
-    pub(super) const fn tools_of(&self) -> &Selection {
-        &self.tools
-    }
-
     /// Sets the scope of the budget. Defaults to [`Per::Global`]: all calls share the budget.
     #[must_use]
     pub const fn per(mut self, per: Per) -> Self {
@@ -218,10 +213,6 @@ impl Budget {
     #[must_use]
     pub const fn refilled(&self) -> Option<Refill> {
         self.refill
-    }
-
-    pub(super) const fn shared_name(&self) -> &Arc<str> {
-        &self.name
     }
 
     /// Returns an error if the name of the budget is blank or reserved, or if the refill adds

@@ -146,7 +146,7 @@ impl MemoryBudgets {
 
     /// Returns the balances of a budget. Adds the budget if the store does not contain it yet.
     fn kept(&self, budget: &Budget) -> Arc<Usage> {
-        let name = budget.shared_name();
+        let name = &budget.name;
         let is_it = |(other, _): &Named| Arc::ptr_eq(other, name) || other == name;
         let budgets = self.budgets.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, kept)) = budgets.iter().find(|budget| is_it(budget)) {

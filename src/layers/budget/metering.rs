@@ -20,7 +20,7 @@ use crate::{
 
 /// The settings of a budget layer, and the budgets that were opened in its store.
 pub(super) struct Charged {
-    rules: Arc<Rules>,
+    pub(super) rules: Arc<Rules>,
     /// The budgets, in the same order as `rules.budgets`.
     budgets: Box<[Open]>,
     /// The prices of tool calls, in the same order as `rules.costs`.
@@ -105,13 +105,9 @@ impl Charged {
             Open { budget: budget.clone(), store }
         };
         let budgets = rules.budgets.iter().map(open).collect();
-        let prices = rules.costs.iter().map(|cost| (cost.tools_of().clone(), cost.price()));
+        let prices = rules.costs.iter().map(|cost| (cost.tools.clone(), cost.price()));
         let prices = prices.collect();
         Self { rules, budgets, prices }
-    }
-
-    pub(super) fn rules(&self) -> &Rules {
-        &self.rules
     }
 
     /// Returns the price of a call to the tool. This is the price of the first cost that selects
@@ -272,7 +268,7 @@ impl Charges {
     }
 
     fn hold(&mut self, budget: &Budget, amount: u64, request: &Request) -> Result<(), Refusal> {
-        let (name, limit) = (budget.shared_name(), budget.limit());
+        let (name, limit) = (&budget.name, budget.limit());
         // The account exists: if a layer has a budget per run, it starts a run for each call
         // outside of a run.
         let account = request.context().account();

@@ -235,9 +235,8 @@ impl BudgetLayer {
     /// the name of the setting that contains it, such as `budget.limits.tools`.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
         self.rules.iter().flat_map(|rules| {
-            let budgets =
-                rules.budgets.iter().map(|budget| ("budget.limits.tools", budget.tools_of()));
-            let costs = rules.costs.iter().map(|cost| ("budget.costs.tools", cost.tools_of()));
+            let budgets = rules.budgets.iter().map(|budget| ("budget.limits.tools", &budget.tools));
+            let costs = rules.costs.iter().map(|cost| ("budget.costs.tools", &cost.tools));
             let selections = budgets.chain(costs);
             selections.flat_map(|(setting, tools)| tools.parts().map(move |part| (setting, part)))
         })

@@ -111,7 +111,7 @@ where
     /// the stores.
     fn charge(&mut self, mut request: Request) -> State<S, S::Future> {
         let charged = self.charged.as_deref();
-        if charged.is_some_and(|charged| charged.rules().charge_runs()) {
+        if charged.is_some_and(|charged| charged.rules.charge_runs()) {
             request.context_mut().begin_run();
         }
         match Charging::begin(charged, &request) {
@@ -133,7 +133,7 @@ where
 
 impl<S: fmt::Debug> fmt::Debug for Budgeted<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rules = self.charged.as_deref().map(Charged::rules);
+        let rules = self.charged.as_ref().map(|charged| &charged.rules);
         f.debug_struct("Budgeted").field("rules", &rules).field("inner", &self.inner).finish()
     }
 }

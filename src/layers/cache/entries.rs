@@ -23,7 +23,7 @@ const SLACK: usize = 16;
 /// The cached results of one cache rule. Evicts results to bound their total size.
 pub(super) struct Entries {
     results: moka::sync::Cache<Arc<Key>, CachedReply, RandomState>,
-    ttl: Duration,
+    pub(super) ttl: Duration,
     /// The maximum total size of the entries, in bytes. Each eviction leaves `slack` bytes free for
     /// new entries.
     max_bytes: usize,
@@ -56,10 +56,6 @@ impl Entries {
             .time_to_live(ttl)
             .build_with_hasher(RandomState::default());
         Self { results, ttl, max_bytes, slack, added: AtomicUsize::new(0) }
-    }
-
-    pub(super) const fn ttl(&self) -> Duration {
-        self.ttl
     }
 
     /// Returns the cached result for a key. Returns `None` if the cache has no result, or if the

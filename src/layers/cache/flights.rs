@@ -170,7 +170,7 @@ where
     let own = match answer {
         Ok(Ok(reply)) => {
             if is_cacheable(&reply) && !questions.is_some_and(|questions| questions.has_asked()) {
-                let ttl = registration.results.entries.ttl();
+                let ttl = registration.results.entries.ttl;
                 if registration.cache(&reply, ttl)
                     && let Some(stored) = &stored
                 {

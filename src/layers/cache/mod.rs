@@ -176,8 +176,7 @@ impl CacheLayer {
     /// Returns the tool patterns of all rules, for warnings. Each pattern comes with the name of
     /// the setting that contains it, such as `cache.tools`.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&'static str, Patterns)> {
-        let selections = self.rules.iter().map(CacheRule::tools_of);
-        selections.flat_map(|tools| tools.parts().map(|part| ("cache.tools", part)))
+        self.rules.iter().flat_map(|rule| rule.tools.parts().map(|part| ("cache.tools", part)))
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// ```
 #[derive(Clone, Debug)]
 pub struct CacheRule {
-    tools: Selection,
+    pub(super) tools: Selection,
     pub(super) ttl: Duration,
     pub(super) per: Per,
     pub(super) max_bytes: usize,
@@ -88,14 +88,5 @@ impl CacheRule {
     pub fn store(mut self, store: Arc<dyn CacheStore>) -> Self {
         self.store = Some(store);
         self
-    }
-
-    pub(super) fn selects(&self, tool: &str) -> bool {
-        self.tools.selects(tool)
-    }
-
-    /// Returns the selection of the tools to which the rule applies.
-    pub(super) const fn tools_of(&self) -> &Selection {
-        &self.tools
     }
 }

@@ -52,7 +52,7 @@ impl CachedTools {
     pub(super) fn new(rules: &[CacheRule], definitions: &Definitions, tools: &Tools) -> Self {
         let mut cached = HashMap::new();
         for tool in tools {
-            let rule = rules.iter().position(|rule| rule.selects(&tool.name));
+            let rule = rules.iter().position(|rule| rule.tools.selects(&tool.name));
             // If two tools with different definitions have the same name, a call could reach either
             // of them.
             let is_shadowed = || tools.shadowed().any(|other| other.name == tool.name);

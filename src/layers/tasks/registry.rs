@@ -35,10 +35,10 @@ use crate::json_size::json_bytes;
 pub struct TaskRegistry {
     local: Arc<Registry>,
     /// The tasks in a shared store. If it is set, all new tasks are in this store.
-    shared: Option<Arc<SharedTasks>>,
+    pub(super) shared: Option<Arc<SharedTasks>>,
     /// The tasks of a durable engine. If it is set, it executes all new tasks.
     #[cfg(feature = "restate")]
-    durable: Option<Arc<DurableTasks>>,
+    pub(super) durable: Option<Arc<DurableTasks>>,
 }
 
 struct Registry {
@@ -101,12 +101,6 @@ impl TaskRegistry {
         Self { durable, ..Self::default() }
     }
 
-    /// Returns the tasks of a durable engine. Returns `None` if there is no such engine.
-    #[cfg(feature = "restate")]
-    pub(super) const fn durable(&self) -> Option<&Arc<DurableTasks>> {
-        self.durable.as_ref()
-    }
-
     /// Takes over the tasks of `before`, the registry of the previous configuration. If
     /// `is_same_store` is `false`, the store in the configuration has changed, and this registry
     /// keeps its own store.
@@ -118,12 +112,6 @@ impl TaskRegistry {
         if is_same_store {
             self.shared = before.shared.clone();
         }
-    }
-
-    /// Returns the tasks in a shared store. Returns `None` if all tasks are in the memory of this
-    /// process.
-    pub(super) const fn shared(&self) -> Option<&Arc<SharedTasks>> {
-        self.shared.as_ref()
     }
 
     /// Returns `true` if a service of this process can continue the tasks of other processes.

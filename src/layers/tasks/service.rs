@@ -300,10 +300,10 @@ impl Settings {
 
     fn host_of_new_tasks(&self) -> Host {
         #[cfg(feature = "restate")]
-        if let Some(durable) = self.registry.durable() {
+        if let Some(durable) = &self.registry.durable {
             return Host::Durable(durable.clone());
         }
-        self.registry.shared().map_or(Host::Local, |shared| Host::Shared(shared.clone()))
+        self.registry.shared.clone().map_or(Host::Local, Host::Shared)
     }
 
     /// Answers a request about a task.

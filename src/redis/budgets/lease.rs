@@ -12,8 +12,8 @@ use crate::budget::Settle;
 /// amount.
 pub(super) struct Lease {
     settling: Arc<Settling>,
-    account: Account,
-    name: String,
+    pub(super) account: Account,
+    pub(super) name: String,
     state: State,
 }
 
@@ -46,14 +46,6 @@ impl Lease {
     /// Records that Redis has rejected the reservation. There is nothing to release.
     pub(super) fn refused(mut self) {
         self.state = State::Ended;
-    }
-
-    pub(super) const fn account(&self) -> &Account {
-        &self.account
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     fn end(&mut self, actual: u64) {

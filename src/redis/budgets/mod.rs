@@ -93,7 +93,7 @@ impl RedisBudgets {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
-        self.settling = Arc::new(Settling::new(self.settling.connection().clone(), lease));
+        self.settling = Arc::new(Settling::new(self.settling.connection.clone(), lease));
         self
     }
 
@@ -120,7 +120,7 @@ impl RedisBudgets {
         caller: Option<&str>,
     ) -> Result<u64, RedisError> {
         let account = Account::of(&self.prefix, budget, caller);
-        let asked = account.remaining(self.settling.connection()).await;
+        let asked = account.remaining(&self.settling.connection).await;
         asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
@@ -139,8 +139,8 @@ impl RedisBudgets {
         // Created before the request, so that the reservation is released even if this future is
         // dropped.
         let lease = Lease::asked(settling, account, Account::lease(&id, amount));
-        let connection = self.settling.connection();
-        let asked = lease.account().reserve(connection, lease.name(), amount, self.lease);
+        let connection = &self.settling.connection;
+        let asked = lease.account.reserve(connection, &lease.name, amount, self.lease);
         let reserved = asked.await;
         self.note(reserved.as_ref().err());
         match reserved {
@@ -177,7 +177,7 @@ impl BudgetStore for RedisBudgets {
     fn usage(&self, budget: &Budget) -> BoxFuture<'_, Option<BudgetUsage>> {
         let account = Account::of(&self.prefix, budget, None);
         Box::pin(async move {
-            let left = account.remaining(self.settling.connection()).await.ok()?;
+            let left = account.remaining(&self.settling.connection).await.ok()?;
             Some(BudgetUsage::new(left))
         })
     }

@@ -46,7 +46,7 @@ pub(super) struct Settlement {
 
 /// A queue of [settlements](Settlement), which a background task sends to Redis.
 pub(super) struct Settling {
-    connection: Connection,
+    pub(super) connection: Connection,
     /// The time for which a settlement is retried while the Redis server is unavailable.
     patience: Duration,
     waiting: watch::Sender<usize>,
@@ -74,10 +74,6 @@ impl Settling {
     pub(super) fn new(connection: Connection, patience: Duration) -> Self {
         let waiting = watch::Sender::new(0);
         Self { connection, patience, waiting, worker: Mutex::default() }
-    }
-
-    pub(super) const fn connection(&self) -> &Connection {
-        &self.connection
     }
 
     /// Starts the background task on the current Tokio runtime, unless it is already running.

@@ -37,7 +37,7 @@ pub(super) struct Held {
     store: Arc<dyn TaskStore>,
     pub(super) key: String,
     pub(super) token: String,
-    call: Call,
+    pub(super) call: Call,
     status: Mutex<Status>,
     /// Locked during each write, so that writes do not overtake each other.
     writing: tokio::sync::Mutex<()>,
@@ -89,10 +89,6 @@ impl Held {
             dropped: CancellationToken::new(),
             cancelled: CancellationToken::new(),
         }
-    }
-
-    pub(super) const fn call(&self) -> &Call {
-        &self.call
     }
 
     pub(super) fn state(&self) -> State {

@@ -431,16 +431,16 @@ async fn reply_again(
     let loaded = held.load().await;
     let reply = loaded.ok().and_then(|()| {
         let shared = shared.upgrade()?;
-        let view = held.call().owner.view.as_deref().map(Arc::from);
+        let view = held.call.owner.view.as_deref().map(Arc::from);
         let mut running = shared.running();
         let resume = held.state().resume();
         let runner = running.runners.get_mut(&view)?;
-        runner.call(held.call(), resume, context, |context| held.keep_run_of(context))
+        runner.call(&held.call, resume, context, |context| held.keep_run_of(context))
     });
     match reply {
         Some(reply) => reply.await,
         None => {
-            let tool = &*held.call().params.name;
+            let tool = &*held.call.params.name;
             tracing::warn!(tool, "cannot continue a task; another replica takes it over");
             held.leave(Stage::Lost);
             future::pending().await
@@ -465,7 +465,7 @@ impl NewTask {
     /// Runs the task. `reply` is the future of the reply to its call.
     pub(super) fn start(self, reply: Replying) -> Task {
         let Self { shared, id, held, slot } = self;
-        let task = held.call().task(&id, &held.state());
+        let task = held.call.task(&id, &held.state());
         shared.run(held, slot, reply);
         task
     }

@@ -230,7 +230,7 @@ async fn continued_task_keeps_its_caller() {
     };
     drop(one);
     let seen: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
-    let (sees, shared) = (seen.clone(), two.registry.shared().unwrap());
+    let (sees, shared) = (seen.clone(), two.registry.shared.as_ref().unwrap());
     let caller = crate::message::identified_by(|_: &Context| Some("nobody".to_owned()));
     let inner = service_fn(move |request: Request| {
         sees.lock().unwrap().push(caller(request.context()));
