@@ -6,7 +6,7 @@ use std::{
 };
 
 use ::redis::Script;
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 
 use super::{
     connection::{Away, Connection},
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     random,
     tasks::{
-        StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite,
+        StoreFuture, StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite,
         limits::{LEASE, MAX_CALLER_UNFINISHED, MAX_RECORD_BYTES, MAX_TASKS, MAX_UNFINISHED},
         new_token,
     },
@@ -160,25 +160,15 @@ impl RedisTasks {
 }
 
 impl TaskStore for RedisTasks {
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        write: TaskWrite<'a>,
-    ) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+    fn write<'a>(&'a self, key: &'a str, write: TaskWrite<'a>) -> StoreFuture<'a, ()> {
         async move { self.put(key, &write).await }.boxed()
     }
 
-    fn get<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredTask>, TaskStoreError>> {
+    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<StoredTask>> {
         self.fetch(key).boxed()
     }
 
-    fn checkpoint<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, TaskStoreError>> {
+    fn checkpoint<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
         self.fetch_checkpoint(key).boxed()
     }
 
@@ -186,15 +176,11 @@ impl TaskStore for RedisTasks {
         &'a self,
         held: &'a [(String, String)],
         lease: Duration,
-    ) -> BoxFuture<'a, Result<Vec<bool>, TaskStoreError>> {
+    ) -> StoreFuture<'a, Vec<bool>> {
         self.renew_all(held, lease).boxed()
     }
 
-    fn claim(
-        &self,
-        max: usize,
-        lease: Duration,
-    ) -> BoxFuture<'_, Result<Vec<StoredTask>, TaskStoreError>> {
+    fn claim(&self, max: usize, lease: Duration) -> StoreFuture<'_, Vec<StoredTask>> {
         self.claim_expired(max, lease).boxed()
     }
 

@@ -206,7 +206,7 @@ pub(crate) use self::shared::durable::{
     EngineStatus, EngineTask, Found, TaskEngine, TaskRun, TaskRuns,
 };
 #[cfg(feature = "redis")]
-pub(crate) use self::shared::store::new_token;
+pub(crate) use self::shared::store::{StoreFuture, new_token};
 pub use self::{
     layer::TaskLayer,
     registry::TaskRegistry,

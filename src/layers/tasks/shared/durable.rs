@@ -20,7 +20,7 @@ use super::{
     Owner,
     record::{self, Call, MAX_DEPTH, Progress, Resume, State},
     runner::Runner,
-    store::TaskStoreError,
+    store::{StoreFuture, TaskStoreError},
 };
 use crate::{
     adapter::failure::caught,
@@ -46,21 +46,16 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// A durable engine that executes the runs of tasks.
 pub(crate) trait TaskEngine: fmt::Debug + Send + Sync {
     /// Starts a task. `call` is its record. Does nothing if the task exists.
-    fn start(&self, key: String, call: Vec<u8>) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+    fn start(&self, key: String, call: Vec<u8>) -> StoreFuture<'_, ()>;
 
     /// Returns a task.
-    fn get(&self, key: String) -> BoxFuture<'_, Result<Found, TaskStoreError>>;
+    fn get(&self, key: String) -> StoreFuture<'_, Found>;
 
     /// Delivers the answer to an open question. Does nothing if the question is not open.
-    fn answer(
-        &self,
-        key: String,
-        question: String,
-        answer: Value,
-    ) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+    fn answer(&self, key: String, question: String, answer: Value) -> StoreFuture<'_, ()>;
 
     /// Cancels a task. Does nothing if the task has ended.
-    fn cancel(&self, key: String) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+    fn cancel(&self, key: String) -> StoreFuture<'_, ()>;
 
     /// Starts no further calls in this process, and waits until the current ones have ended.
     fn finished(&self) -> BoxFuture<'_, ()>;

@@ -7,10 +7,12 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{BoxFuture, FutureExt, ready};
+use futures::future::{FutureExt, ready};
 use tokio::time::Instant;
 
-use super::store::{StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite, new_token};
+use super::store::{
+    StoreFuture, StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite, new_token,
+};
 use crate::tasks::limits::{
     MAX_CALLER_UNFINISHED, MAX_RECORD_BYTES, MAX_TASK_BYTES, MAX_TASKS, MAX_UNFINISHED,
 };
@@ -109,25 +111,15 @@ impl MemoryTaskStore {
 }
 
 impl TaskStore for MemoryTaskStore {
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        write: TaskWrite<'a>,
-    ) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+    fn write<'a>(&'a self, key: &'a str, write: TaskWrite<'a>) -> StoreFuture<'a, ()> {
         ready(self.apply(key, &write)).boxed()
     }
 
-    fn get<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredTask>, TaskStoreError>> {
+    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<StoredTask>> {
         ready(Ok(self.records().get(key).map(|record| record.stored(key)))).boxed()
     }
 
-    fn checkpoint<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, TaskStoreError>> {
+    fn checkpoint<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
         let checkpoint = self.records().get(key).map(|record| record.checkpoint.clone());
         ready(Ok(checkpoint.filter(|checkpoint| !checkpoint.is_empty()))).boxed()
     }
@@ -136,16 +128,12 @@ impl TaskStore for MemoryTaskStore {
         &'a self,
         held: &'a [(String, String)],
         lease: Duration,
-    ) -> BoxFuture<'a, Result<Vec<bool>, TaskStoreError>> {
+    ) -> StoreFuture<'a, Vec<bool>> {
         let renewed = held.iter().map(|(key, token)| self.renewed(key, token, lease));
         ready(Ok(renewed.collect())).boxed()
     }
 
-    fn claim(
-        &self,
-        max: usize,
-        lease: Duration,
-    ) -> BoxFuture<'_, Result<Vec<StoredTask>, TaskStoreError>> {
+    fn claim(&self, max: usize, lease: Duration) -> StoreFuture<'_, Vec<StoredTask>> {
         ready(self.claimed(max, lease)).boxed()
     }
 }

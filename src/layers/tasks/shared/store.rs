@@ -173,6 +173,9 @@ pub enum TaskStoreError {
     Unavailable(Cow<'static, str>),
 }
 
+/// The future that a method of a store or an engine of tasks returns.
+pub(crate) type StoreFuture<'a, T> = BoxFuture<'a, Result<T, TaskStoreError>>;
+
 /// Returns a random token for a record.
 ///
 /// # Errors
@@ -226,25 +229,15 @@ impl StoredTask {
 }
 
 impl<T: TaskStore + ?Sized> TaskStore for Arc<T> {
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        write: TaskWrite<'a>,
-    ) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+    fn write<'a>(&'a self, key: &'a str, write: TaskWrite<'a>) -> StoreFuture<'a, ()> {
         (**self).write(key, write)
     }
 
-    fn get<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredTask>, TaskStoreError>> {
+    fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<StoredTask>> {
         (**self).get(key)
     }
 
-    fn checkpoint<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, TaskStoreError>> {
+    fn checkpoint<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
         (**self).checkpoint(key)
     }
 
@@ -252,15 +245,11 @@ impl<T: TaskStore + ?Sized> TaskStore for Arc<T> {
         &'a self,
         held: &'a [(String, String)],
         lease: Duration,
-    ) -> BoxFuture<'a, Result<Vec<bool>, TaskStoreError>> {
+    ) -> StoreFuture<'a, Vec<bool>> {
         (**self).renew(held, lease)
     }
 
-    fn claim(
-        &self,
-        max: usize,
-        lease: Duration,
-    ) -> BoxFuture<'_, Result<Vec<StoredTask>, TaskStoreError>> {
+    fn claim(&self, max: usize, lease: Duration) -> StoreFuture<'_, Vec<StoredTask>> {
         (**self).claim(max, lease)
     }
 
