@@ -52,7 +52,7 @@ mod tools;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -70,6 +70,7 @@ pub use self::{listing::ListError, tools::Tools};
 use crate::{
     changes::Epoch,
     message::{Context, ContextKey},
+    mutex::lock,
     warnings::sanitize::Reason,
 };
 
@@ -260,7 +261,7 @@ impl<D> Catalog<D> {
         now: Instant,
         suffices: impl Fn(&Known<D>) -> bool,
     ) -> AtHand<D> {
-        let state = self.state();
+        let state = lock(&self.state);
         let failed = state.failed.as_ref().filter(|(at, _)| now - *at < LIST_AGAIN_AFTER);
         let Some(known) = &state.known else {
             return match failed {
@@ -315,7 +316,7 @@ impl<D> Catalog<D> {
             }
             drop(flight);
         };
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         while state.refresh.try_join_next().is_some() {}
         state.refresh.spawn_on(refresh.in_current_span(), &runtime);
     }
@@ -326,7 +327,7 @@ impl<D> Catalog<D> {
         loaded: Result<(Tools, D), ListError>,
     ) -> Result<Arc<Known<D>>, ListError> {
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         match loaded {
             Ok((tools, derived)) => {
                 let _held = self.holding.hold(tools.bytes);
@@ -342,11 +343,6 @@ impl<D> Catalog<D> {
                 state.known.clone().ok_or(error)
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<D>> {
-        // No code can panic while it holds the lock, and the state would be consistent even then.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -455,7 +451,7 @@ impl<D> Lookup<D> {
         let Self { catalog, context } = self;
         let Some(_flight) = in_time(catalog.flight.lock()).await else {
             // The listing of another request did not end in time.
-            return catalog.state().known.clone().ok_or(ListError::TimedOut);
+            return lock(&catalog.state).known.clone().ok_or(ListError::TimedOut);
         };
         match catalog.at_hand(needs, Instant::now(), suffices) {
             AtHand::Known(known) | AtHand::Stale(known) => return Ok(known),
@@ -473,7 +469,7 @@ impl<D> Lookup<D> {
     /// method when it forwards a current list of tools to a client.
     #[cfg(feature = "cache")]
     pub(crate) fn discard_if(&self, differs: impl FnOnce(&Known<D>) -> bool) {
-        let mut state = self.catalog.state();
+        let mut state = lock(&self.catalog.state);
         state.known = state.known.take().filter(|known| !differs(known));
     }
 }
@@ -498,7 +494,7 @@ impl fmt::Debug for CatalogSettings {
 impl<D> Varied<D> {
     fn catalog(&self, key: String, epoch: &Epoch) -> Arc<Catalog<D>> {
         let now = Instant::now();
-        let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut catalogs = lock(&self.catalogs);
         let catalog = match catalogs.remove(&key) {
             Some((_, catalog)) => catalog,
             None => Catalog::new(epoch.clone(), self.holding.clone()),

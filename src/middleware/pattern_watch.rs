@@ -5,10 +5,12 @@ use std::{
     collections::{BTreeSet, HashMap},
     mem,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use crate::mutex::lock;
 
 /// The maximum number of listed names that are stored, so that warnings can suggest similar names.
 const MAX_WATCHED_NAMES: usize = 10_000;
@@ -92,7 +94,7 @@ impl<S: WatchedNames> PatternWatch<S> {
         }
         let goes_on = match cursor {
             None => false,
-            Some(cursor) => *self.search().cursors.get(cursor)?,
+            Some(cursor) => *lock(&self.search).cursors.get(cursor)?,
         };
         Some(Page { goes_on })
     }
@@ -111,7 +113,7 @@ impl<S: WatchedNames> PatternWatch<S> {
         next: Option<&str>,
         names: impl IntoIterator<Item = String>,
     ) -> Option<Missed<S>> {
-        let search = &mut *self.search();
+        let search = &mut *lock(&self.search);
         let sought = search.sought.as_mut()?;
         let mut names = names.into_iter().peekable();
         let has_items = page.goes_on || names.peek().is_some();
@@ -153,10 +155,6 @@ impl<S: WatchedNames> PatternWatch<S> {
         search.names = BTreeSet::new();
         search.cursors = HashMap::new();
         search.sought.take()
-    }
-
-    fn search(&self) -> MutexGuard<'_, Search<S>> {
-        self.search.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

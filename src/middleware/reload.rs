@@ -30,7 +30,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll},
 };
 
@@ -38,7 +38,10 @@ use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 use tower_service::Service;
 
-use crate::message::{Reply, Request};
+use crate::{
+    message::{Reply, Request},
+    mutex::lock,
+};
 
 /// A service whose inner service can be replaced at run time, while it processes requests.
 ///
@@ -97,7 +100,7 @@ where
             let latest = &mut self.latest;
             let current = self.current.get_or_insert_with(|| {
                 let latest = latest.borrow_and_update().clone();
-                latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+                lock(&latest).clone()
             });
             let ready = current.poll_ready(cx);
             if ready.is_ready() {

@@ -1,7 +1,7 @@
 //! A cache of tool results in Redis, which several replicas share.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -9,7 +9,10 @@ use futures::{FutureExt, future::BoxFuture};
 use tokio::time::Instant;
 
 use super::connection::{Away, Connection};
-use crate::cache::{CacheKey, CacheStore};
+use crate::{
+    cache::{CacheKey, CacheStore},
+    mutex::lock,
+};
 
 /// The maximum size of a result in Redis, in bytes. Larger results are cached only in the memory of
 /// the process.
@@ -43,7 +46,7 @@ impl RedisCache {
     }
 
     fn is_away(&self) -> bool {
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut away = lock(&self.away);
         if away.is_some_and(|until| Instant::now() >= until) {
             *away = None;
         }
@@ -53,7 +56,7 @@ impl RedisCache {
     /// Starts a pause after a failed request, and logs that the server is unavailable. Does nothing
     /// during a pause.
     fn note(&self, why: &Away) {
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut away = lock(&self.away);
         if away.is_none() {
             tracing::warn!(%why, "Redis has no cached results: it is unavailable");
             *away = Instant::now().checked_add(PAUSE);

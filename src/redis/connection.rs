@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,6 +13,8 @@ use ::redis::{
 };
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::timeout;
+
+use crate::mutex::lock;
 
 /// A connection to a Redis server. It is established on first use, and again after it was lost.
 ///
@@ -109,7 +111,7 @@ impl Connection {
     }
 
     fn current(&self) -> RedisResult<Arc<ConnectionManager>> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.current);
         if let Some(current) = &*current {
             return Ok(Arc::clone(current));
         }
@@ -125,7 +127,7 @@ impl Connection {
     /// Drops the connection `used`, so that the next request reconnects. Does nothing if another
     /// request has already replaced it.
     fn forget(&self, used: &Arc<ConnectionManager>) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.current);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, used)) {
             *current = None;
         }

@@ -4,7 +4,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::{PutError, Store, TakeError, stateless::STATE_TTL};
-use crate::random;
+use crate::{mutex::lock, random};
 
 /// The number of random bytes in a handle, which clients cannot guess.
 const HANDLE: usize = 32;
@@ -200,7 +200,7 @@ impl MemoryStore {
         let caller = caller.map(Caller::from);
         let item = Item { bytes: bytes.into(), owner: owner.into(), caller, expiry };
         let size = item.size();
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         kept.drop_expired(now);
         let max = self.max_total_bytes;
         let max_of_caller = self.max_caller_bytes.of(max);
@@ -242,14 +242,9 @@ impl MemoryStore {
         if handle.len() != 2 * HANDLE {
             return Err(TakeError::NO_HANDLE);
         }
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         kept.drop_expired(Instant::now());
         Ok(kept)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Entries> {
-        // A poisoned lock is harmless, because no code panics while it holds the lock.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -423,7 +418,7 @@ mod tests {
     /// Asserts that the accounts of all callers contain exactly the items that these callers have
     /// in the store.
     fn assert_accounts_match(store: &MemoryStore) {
-        let kept = store.kept();
+        let kept = lock(&store.kept);
         let mut bytes: HashMap<Caller, usize> = HashMap::new();
         for item in kept.items.values() {
             *bytes.entry(item.caller.clone().unwrap()).or_default() += item.size();
@@ -476,14 +471,14 @@ mod tests {
                         }
                     }
                     assert_accounts_match(&store);
-                    let kept = store.kept();
+                    let kept = lock(&store.kept);
                     assert!(kept.bytes <= 10_000);
                     assert!(kept.callers.values().all(|account| account.bytes <= 4_000));
                 }
                 advance(ttl).await;
-                store.kept().drop_expired(Instant::now());
+                lock(&store.kept).drop_expired(Instant::now());
                 assert_accounts_match(&store);
-                assert!(store.kept().callers.is_empty());
+                assert!(lock(&store.kept).callers.is_empty());
             });
         }
     }

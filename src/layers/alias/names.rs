@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use rmcp::model::{JsonObject, ToolAnnotations};
@@ -10,6 +10,7 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use super::{arguments::Arguments, template::Template};
 use crate::{
     message::ItemKind,
+    mutex::lock,
     pattern_watch::{PatternWatch, WatchedNames},
     uri::Readings,
 };
@@ -271,7 +272,7 @@ impl AliasedSchema {
         schema: &Arc<JsonObject>,
         make: impl FnOnce() -> JsonObject,
     ) -> Arc<JsonObject> {
-        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.0);
         let known = last().clone();
         if let Some((seen, shown)) = known
             && (Arc::ptr_eq(&seen, schema) || seen == *schema)

@@ -17,9 +17,10 @@ use futures::future::BoxFuture;
 
 use super::{
     definition::Budget,
-    reservation::{Reservation, Shared, lock},
+    reservation::{Reservation, Shared},
     store::{BudgetPermit, BudgetStore, BudgetUsage, Denied, OpenBudget, ReserveReply},
 };
+use crate::mutex::lock;
 
 /// Default maximum number of callers per budget for which a store keeps balances.
 const MAX_CALLERS: usize = 100_000;

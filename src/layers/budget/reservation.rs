@@ -1,11 +1,12 @@
 //! Reservations of balances in memory.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use super::{balance::Balance, definition::Budget};
+use crate::mutex::lock;
 
 /// A balance that several reservations share. The store does not evict a caller while a reservation
 /// refers to the balance of the caller.
@@ -53,9 +54,4 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.close(0);
     }
-}
-
-/// Locks a mutex. Ignores poisoning, because no code can panic while it holds one of these locks.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fmt,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -19,7 +19,10 @@ use futures::{
 };
 
 use super::{entries::Entries, key::Key, store::StoredEntry};
-use crate::message::{Questions, Reply};
+use crate::{
+    message::{Questions, Reply},
+    mutex::lock,
+};
 
 /// A running tool call that several callers can wait for. All clones of this future resolve to the
 /// outcome of the same call.
@@ -111,7 +114,7 @@ impl Results {
         E: Send + 'static,
     {
         let key = Arc::new(key);
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         if when_running != WhenRunning::Replace
             && let Some(flight) = running.flights.get(&key).and_then(|(_, weak)| weak.upgrade())
         {
@@ -135,15 +138,9 @@ impl Results {
         Boarding::Started(flight)
     }
 
-    fn running(&self) -> MutexGuard<'_, Running> {
-        // No code panics while it holds the lock, and even after a panic, the map would be
-        // consistent.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub(super) fn running_count(&self) -> usize {
-        self.running().flights.len()
+        lock(&self.running).flights.len()
     }
 }
 
@@ -204,7 +201,7 @@ impl Registration {
     /// returns `false` if a newer call with the same key has replaced this call.
     fn cache(&self, reply: &Reply, ttl: Duration) -> bool {
         let is_current = |(number, _): &(u64, _)| *number == self.number;
-        let is_current = self.results.running().flights.get(&self.key).is_some_and(is_current);
+        let is_current = lock(&self.results.running).flights.get(&self.key).is_some_and(is_current);
         if is_current {
             self.results.entries.insert(self.key.clone(), reply.clone(), ttl);
         }
@@ -214,7 +211,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut running = self.results.running();
+        let mut running = lock(&self.results.running);
         if running.flights.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
             running.flights.remove(&self.key);
         }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     panic::resume_unwind,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering},
     task::{Context, Poll, ready},
 };
 
@@ -29,6 +29,7 @@ use crate::{
     catalog::{CatalogSettings, Catalogs, Known, ListError, Lookup, Needs, Tools, load},
     message::{Context as RequestContext, ContextKey, Questions, Reply, Request, ToolService},
     metrics,
+    mutex::lock,
     readiness::take_ready,
     response_future::ResponseFuture as ForwardingFuture,
     spans,
@@ -462,7 +463,7 @@ impl<F, E> fmt::Debug for ResponseFuture<F, E> {
 /// Takes the outcome of a call that must not be shared. If the call panicked, resumes the panic in
 /// the caller that started the call.
 fn take<E: 'static>(own: &Mutex<Option<Own>>) -> Result<Reply, E> {
-    let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let own = lock(own).take();
     match own {
         Some(Own::Answer(answer)) => match answer.downcast() {
             Ok(answer) => *answer,

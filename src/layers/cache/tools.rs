@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -15,6 +15,7 @@ use super::rule::CacheRule;
 use crate::{
     catalog::{Known, Tools},
     fingerprint::Fingerprint,
+    mutex::lock,
 };
 
 /// The maximum number of tools whose definitions are tracked. If it is exceeded, all tracked
@@ -101,7 +102,7 @@ impl Definitions {
     fn number(&self, tool: &Tool) -> u64 {
         let value = serde_json::to_value(tool).unwrap_or_default();
         let fingerprint = Fingerprint::of(&value);
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = lock(&self.latest);
         if let Some((known, number)) = latest.get(&*tool.name)
             && *known == fingerprint
         {
@@ -118,14 +119,14 @@ impl Definitions {
     /// Returns the fingerprint of a tool's current definition. Returns `None` if the definition has
     /// changed, so that its number is no longer `number`.
     pub(super) fn fingerprint(&self, tool: &str, number: u64) -> Option<Fingerprint> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = lock(&self.latest);
         let (fingerprint, latest) = latest.get(tool)?;
         (*latest == number).then_some(*fingerprint)
     }
 
     /// Drops the number of a tool's definition. Cached results of the tool are then no longer used.
     fn forget(&self, tool: &str) {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).remove(tool);
+        lock(&self.latest).remove(tool);
     }
 }
 

@@ -1,14 +1,10 @@
 //! The labels of the results that sessions have received.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{composite::DataLabels, log_pause::LogPause};
+use crate::{composite::DataLabels, log_pause::LogPause, mutex::lock};
 
 /// The maximum number of sessions whose labels are stored.
 pub(super) const MAX_SESSIONS: usize = 10_000;
@@ -50,7 +46,7 @@ impl Sessions {
     /// Returns the labels of the results that a session has received. They expire if the session
     /// has received no labeled result for `expires_after`.
     pub(super) fn labels(&self, session: &SessionKey, expires_after: Duration) -> DataLabels {
-        self.lock().labels(session, Instant::now(), expires_after)
+        lock(&self.stored).labels(session, Instant::now(), expires_after)
     }
 
     /// Records that a session has received a result with these labels.
@@ -60,7 +56,7 @@ impl Sessions {
         }
         let now = Instant::now();
         let evicts = {
-            let mut stored = self.lock();
+            let mut stored = lock(&self.stored);
             let evicts = !stored.sessions.contains_key(&session) && stored.is_full();
             let evicts = evicts && stored.evict(now, expires_after);
             let labels = labels.union(stored.labels(&session, now, expires_after));
@@ -75,13 +71,9 @@ impl Sessions {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stored> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.lock().sessions.len()
+        lock(&self.stored).sessions.len()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use crate::{
     catalog::{Known, Needs, Tools},
     intercept::InterceptInformed,
     message::{ItemKind, Reply, Request},
+    mutex::lock,
     warnings::{Warnings, sanitize::Sanitized},
 };
 
@@ -168,7 +169,7 @@ impl Rule {
     }
 
     fn note_drift(&self, name: &str, parts: Parts) {
-        let mut drifted = self.drifted();
+        let mut drifted = lock(&self.drifted);
         self.has_drifted.store(true, Ordering::Release);
         if drifted.get(name) == Some(&parts) {
             return;
@@ -211,7 +212,7 @@ impl Rule {
         }
         self.on_drift == OnDrift::Warn
             || !self.has_drifted.load(Ordering::Acquire)
-            || !self.drifted().contains_key(name)
+            || !lock(&self.drifted).contains_key(name)
     }
 
     /// Returns `true` if clients may call a tool that the server does not list. The current
@@ -233,9 +234,5 @@ impl Rule {
             );
             ErrorData::internal_error(message, None)
         })
-    }
-
-    fn drifted(&self) -> MutexGuard<'_, HashMap<String, Parts>> {
-        self.drifted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -25,7 +25,7 @@ use super::{
     shared::{SharedTasks, TaskStore},
     state::{Entry, Questions, State},
 };
-use crate::json_size::json_bytes;
+use crate::{json_size::json_bytes, mutex::lock};
 
 /// Stores the tasks of one or several [`TaskLayer`](super::TaskLayer)s.
 ///
@@ -178,7 +178,7 @@ impl TaskRegistry {
         if cancelled > 0 {
             tracing::warn!(tasks = cancelled, "cancelled tasks that had not ended");
         }
-        let mut runs = mem::take(&mut registry.entries().runs);
+        let mut runs = mem::take(&mut lock(&registry.entries).runs);
         runs.shutdown().await;
         if let Some(shared) = &self.shared {
             shared.close().await;
@@ -287,7 +287,7 @@ impl TaskRegistry {
 impl fmt::Debug for TaskRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omits the IDs, because a client that knows an ID may access its task.
-        let tasks = self.local.entries().tasks.len();
+        let tasks = lock(&self.local.entries).tasks.len();
         let mut debug = f.debug_struct("TaskRegistry");
         debug.field("tasks", &tasks);
         if let Some(shared) = &self.shared {
@@ -304,14 +304,9 @@ impl fmt::Debug for TaskRegistry {
 // === impl Registry ===
 
 impl Registry {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        // A poisoned lock is harmless, because no code panics while it holds the lock.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the expired tasks, and locks the others.
     fn live_entries(&self) -> MutexGuard<'_, Entries> {
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         entries.drop_expired(Instant::now());
         entries
     }
@@ -319,7 +314,7 @@ impl Registry {
     /// Rejects new tasks and questions. Cancels the unfinished tasks for which `is_meant` returns
     /// `true`, and returns their number.
     fn stop(&self, is_meant: impl Fn(&Entry) -> bool) -> usize {
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         entries.is_closed = true;
         entries.cancel_unfinished(is_meant)
     }
@@ -431,7 +426,7 @@ impl Reservation {
             self;
         let handle = TaskHandle { registry: Arc::downgrade(&registry), id: id.clone() };
         let run = run(handle).in_current_span();
-        let mut entries = registry.entries();
+        let mut entries = lock(&registry.entries);
         // Removes the runs that have ended.
         while entries.runs.try_join_next().is_some() {}
         let run = entries.runs.spawn(run);
@@ -460,7 +455,7 @@ impl TaskHandle {
         let (answered, answers) = oneshot::channel();
         if let Some(registry) = self.registry.upgrade() {
             let bytes = registry.hold(json_bytes(&open))?;
-            let mut entries = registry.entries();
+            let mut entries = lock(&registry.entries);
             entries.check_open()?;
             if let Some(entry) = entries.tasks.get_mut(&self.id)
                 && let State::Unfinished { questions, .. } = &mut entry.state
@@ -475,7 +470,7 @@ impl TaskHandle {
     /// Ends the task. `bytes` is the size of its result. Does nothing if the task was cancelled.
     pub(super) fn end(&self, ended: TaskPayload, bytes: usize) {
         let Some(registry) = self.registry.upgrade() else { return };
-        let mut entries = registry.entries();
+        let mut entries = lock(&registry.entries);
         let Some(entry) = entries.tasks.get_mut(&self.id) else { return };
         if !entry.is_unfinished() {
             return;

@@ -2,10 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
-use crate::{catalog::Tools, schema::InputSchema};
+use crate::{catalog::Tools, mutex::lock, schema::InputSchema};
 
 /// The input schemas of the tools in a catalog, indexed by tool name.
 #[doc(hidden)]
@@ -33,7 +33,7 @@ impl Compiled {
     /// Returns the compiled input schemas of `tools`. Reuses a compiled schema if another catalog
     /// contains a tool with the same name and an equal schema.
     pub(super) fn of(&self, tools: &Tools) -> Schemas {
-        let mut compiled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compiled = lock(&self.0);
         // Each name can have several schemas, because callers may see different tools with the same
         // name.
         compiled.retain(|_, schemas| {

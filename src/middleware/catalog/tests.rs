@@ -44,9 +44,9 @@ async fn least_recently_used_catalog_is_evicted() {
         tokio::time::advance(Duration::from_millis(1)).await;
         of(caller);
     }
-    assert!(of(0).state().known.is_some(), "there is room for so many");
+    assert!(lock(&of(0).state).known.is_some(), "there is room for so many");
     of(MAX_VARIED);
-    assert!(of(0).state().known.is_some(), "it was used a moment ago");
+    assert!(lock(&of(0).state).known.is_some(), "it was used a moment ago");
     let varied = catalogs.varied.as_ref().unwrap().catalogs.lock().unwrap();
     assert_eq!(varied.len(), MAX_VARIED);
     assert!(!varied.contains_key("1"));
@@ -138,12 +138,12 @@ fn expired_list_is_not_reused_without_a_runtime() {
         let _held = Holding::default().hold(0);
         Known { tools: Tools::default(), derived: (), epoch: 0, since, _held }
     };
-    catalog.state().known = Some(Arc::new(known(Duration::ZERO)));
+    lock(&catalog.state).known = Some(Arc::new(known(Duration::ZERO)));
     assert!(matches!(
         catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true),
         AtHand::Known(_)
     ));
-    catalog.state().known = Some(Arc::new(known(MAX_AGE)));
+    lock(&catalog.state).known = Some(Arc::new(known(MAX_AGE)));
     assert!(matches!(catalog.at_hand(Needs::Tool("a"), Instant::now(), |_| true), AtHand::Unknown));
 }
 

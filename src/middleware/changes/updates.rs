@@ -3,10 +3,12 @@
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     fmt, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use tokio::sync::{Notify, broadcast::error::RecvError};
+
+use crate::mutex::lock;
 
 /// The maximum number of URIs in the queue of a receiver that receives the updates of all
 /// resources.
@@ -89,7 +91,7 @@ impl Updates {
     /// [`Changes`](super::Changes) were dropped.
     pub async fn recv(&mut self) -> Result<Arc<str>, RecvError> {
         loop {
-            if let Some(next) = self.inbox.pending().pop() {
+            if let Some(next) = lock(&self.inbox.pending).pop() {
                 return next;
             }
             self.inbox.arrived.notified().await;
@@ -102,7 +104,7 @@ impl Updates {
     /// If the queue is empty and no more updates can arrive, waits forever.
     pub(crate) async fn recv_all(&mut self) -> Vec<Arc<str>> {
         loop {
-            let mut uris = self.inbox.pending().take();
+            let mut uris = lock(&self.inbox.pending).take();
             if !uris.is_empty() {
                 uris.sort_unstable();
                 return uris;
@@ -115,14 +117,14 @@ impl Updates {
 impl Drop for Updates {
     fn drop(&mut self) {
         if let Some(hub) = self.hub.upgrade() {
-            hub.inboxes().by_id.remove(&self.id);
+            lock(&hub.0).by_id.remove(&self.id);
         }
     }
 }
 
 impl fmt::Debug for Updates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pending = self.inbox.pending();
+        let pending = lock(&self.inbox.pending);
         f.debug_struct("Updates").field("pending", &pending.order).finish_non_exhaustive()
     }
 }
@@ -137,7 +139,7 @@ impl Hub {
     ) -> Updates {
         let inbox =
             Arc::new(Inbox { rename, wanted, pending: Mutex::default(), arrived: Notify::new() });
-        let mut inboxes = self.inboxes();
+        let mut inboxes = lock(&self.0);
         let id = inboxes.next_id;
         inboxes.next_id += 1;
         inboxes.by_id.insert(id, Arc::clone(&inbox));
@@ -146,7 +148,7 @@ impl Hub {
 
     pub(super) fn send(&self, uri: &Arc<str>) {
         // The list of inboxes is copied, because no lock must be held while URIs are renamed.
-        let inboxes: Vec<_> = self.inboxes().by_id.values().cloned().collect();
+        let inboxes: Vec<_> = lock(&self.0).by_id.values().cloned().collect();
         // Receivers of the same server use the same renaming, so the renamed URIs are computed
         // once.
         let mut renamed: Option<(&Arc<Renamed>, Vec<Arc<str>>)> = None;
@@ -162,16 +164,12 @@ impl Hub {
             uris.iter().for_each(|uri| inbox.push(uri));
         }
     }
-
-    fn inboxes(&self) -> MutexGuard<'_, Inboxes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        for inbox in mem::take(&mut self.inboxes().by_id).into_values() {
-            inbox.pending().is_closed = true;
+        for inbox in mem::take(&mut lock(&self.0).by_id).into_values() {
+            lock(&inbox.pending).is_closed = true;
             inbox.arrived.notify_one();
         }
     }
@@ -179,7 +177,7 @@ impl Drop for Hub {
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("receivers", &self.inboxes().by_id.len()).finish()
+        f.debug_struct("Hub").field("receivers", &lock(&self.0).by_id.len()).finish()
     }
 }
 
@@ -188,19 +186,15 @@ impl fmt::Debug for Hub {
 impl Inbox {
     fn push(&self, uri: &Arc<str>) {
         let has_arrived = match &self.wanted {
-            None => self.pending().push_bounded(uri),
+            None => lock(&self.pending).push_bounded(uri),
             Some(wanted) => match wanted(uri) {
-                Some(uri) => self.pending().push_wanted(uri, &**wanted),
+                Some(uri) => lock(&self.pending).push_wanted(uri, &**wanted),
                 None => false,
             },
         };
         if has_arrived {
             self.arrived.notify_one();
         }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

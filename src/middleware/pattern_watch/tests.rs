@@ -103,7 +103,7 @@ fn abandoned_lists_are_dropped() {
     for number in 0..3 * MAX_CURSORS {
         let next = format!("left {number}");
         turns(&pattern_watch, &[(None, Some(&next), &["a"])]);
-        assert!(pattern_watch.search().cursors.len() <= MAX_CURSORS);
+        assert!(lock(&pattern_watch.search).cursors.len() <= MAX_CURSORS);
     }
     let list: [Turn<'_>; 2] = [(None, Some("2"), &["a"]), (Some("2"), None, &["b"])];
     assert_eq!(turns(&pattern_watch, &list), [None, Some(vec!["x"])]);
@@ -117,7 +117,7 @@ fn names_of_an_endless_list_are_limited() {
         let names = (0..MAX_WATCHED_NAMES).map(|name| format!("{number} {name}"));
         assert!(pattern_watch.see(&page, Some("next"), names).is_none());
     }
-    assert_eq!(pattern_watch.search().names.len(), MAX_WATCHED_NAMES);
+    assert_eq!(lock(&pattern_watch.search).names.len(), MAX_WATCHED_NAMES);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn oversized_names_and_cursors_are_not_kept() {
     let list: [Turn<'_>; 2] =
         [(None, Some("2"), &[&*long, "a"]), (Some("2"), Some(&*long), &["b"])];
     assert_eq!(turns(&pattern_watch, &list), [None, None]);
-    let search = pattern_watch.search();
+    let search = lock(&pattern_watch.search);
     assert!(search.names.iter().eq(["a", "b"]) && search.cursors.keys().eq(["2"]), "{search:?}");
     drop(search);
     assert!(pattern_watch.page(Some(&long)).is_none());

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::account::Account;
-use crate::redis::connection::Connection;
+use crate::{mutex::lock, redis::connection::Connection};
 
 /// The maximum number of settlements that are sent to Redis at the same time.
 const AT_ONCE: usize = 64;
@@ -78,7 +78,7 @@ impl Settling {
 
     /// Starts the background task on the current Tokio runtime, unless it is already running.
     pub(super) fn start(self: &Arc<Self>) {
-        let mut worker = self.worker();
+        let mut worker = lock(&self.worker);
         // The background task must be started again if the runtime of the previous task has ended.
         if worker.as_ref().is_some_and(|worker| !worker.settlements.is_closed()) {
             return;
@@ -100,7 +100,7 @@ impl Settling {
         }
         let waiting =
             Waiting { settlement, until: self.until(), _counted: Counted::new(&self.waiting) };
-        if let Some(worker) = &*self.worker() {
+        if let Some(worker) = &*lock(&self.worker) {
             // Sending fails if the runtime has ended. In this case, the lease expires.
             let _ = worker.settlements.unbounded_send(waiting);
         }
@@ -117,17 +117,13 @@ impl Settling {
         let now = Instant::now();
         now.checked_add(self.patience).unwrap_or_else(|| now + A_LIFETIME)
     }
-
-    fn worker(&self) -> MutexGuard<'_, Option<Worker>> {
-        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Settling {
     fn drop(&mut self) {
         // Detaches the background task, so that it still sends the last settlements. It ends when
         // the queue is empty, and no longer retries settlements.
-        if let Some(worker) = &mut *self.worker() {
+        if let Some(worker) = &mut *lock(&self.worker) {
             worker.tasks.detach_all();
         }
     }

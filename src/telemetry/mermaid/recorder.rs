@@ -2,11 +2,14 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
 };
 
 use super::tally::{Status, Tally};
-use crate::observe::{Branch, Event, Observer, RunId, What};
+use crate::{
+    mutex::lock,
+    observe::{Branch, Event, Observer, RunId, What},
+};
 
 /// The default maximum number of runs that a recorder stores.
 const KEPT: usize = 100;
@@ -95,12 +98,8 @@ impl Recorder {
     /// composites that were called by another composite are part of the outer run.
     #[must_use]
     pub fn runs(&self) -> Vec<Run> {
-        let notes = self.lock();
+        let notes = lock(&self.notes);
         notes.order.iter().rev().filter_map(|id| notes.runs.get(id).cloned()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,7 +111,7 @@ impl Default for Recorder {
 
 impl Observer for Recorder {
     fn on_event(&self, event: &Event<'_>) {
-        let mut notes = self.lock();
+        let mut notes = lock(&self.notes);
         if matches!(event.what, What::RunStarted { .. } | What::RunResumed) {
             notes.begin(event, self.max_runs);
         }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -27,6 +27,7 @@ use crate::{
     fingerprint::Fingerprint,
     log_pause::LogPause,
     message::{Context, Reply, ToolAnswer, ToolService, Tracing, is_deeper, journal::Journal},
+    mutex::lock,
     tasks::{
         error::UnknownTask,
         id::{key_of, new_id},
@@ -125,7 +126,7 @@ impl TaskRuns {
     pub(crate) fn definition(&self, call: &[u8]) -> Option<Fingerprint> {
         let call: Call = record::parse(call)?;
         let view = call.owner.view.as_deref().map(Arc::from);
-        self.runners().get(&view)?.definition(&call)
+        lock(&self.0).get(&view)?.definition(&call)
     }
 
     /// Runs the task with this key and record. Returns `None` if the record is malformed, or if
@@ -137,7 +138,7 @@ impl TaskRuns {
             context.set_task_name(key);
             context.set_journal(journal);
         };
-        let reply = self.runners().get_mut(&view)?.call(&call, Resume::default(), None, keep)?;
+        let reply = lock(&self.0).get_mut(&view)?.call(&call, Resume::default(), None, keep)?;
         let outcome = async move {
             let reply = caught(METHOD, reply).await.unwrap_or_else(Err);
             let answer = reply.map_or_else(ToolAnswer::Error, Reply::into_tool_answer);
@@ -145,16 +146,11 @@ impl TaskRuns {
         };
         Some(TaskRun { outcome: outcome.boxed(), lifetime: call.lifetime() })
     }
-
-    fn runners(&self) -> MutexGuard<'_, HashMap<Option<Arc<str>>, Runner>> {
-        // A poisoned lock is harmless, because no code panics while it holds the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for TaskRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskRuns").field("views", &self.runners().len()).finish_non_exhaustive()
+        f.debug_struct("TaskRuns").field("views", &lock(&self.0).len()).finish_non_exhaustive()
     }
 }
 
@@ -174,7 +170,7 @@ impl DurableTasks {
         inner: &S,
     ) {
         let view = tracing.and_then(|tracing| tracing.view.as_ref());
-        let mut runners = self.runs.runners();
+        let mut runners = lock(&self.runs.0);
         if !runners.get(&view.cloned()).is_some_and(|runner| runner.is_of(tools)) {
             let runner = Runner::new(tools.clone(), tracing.cloned(), inner.clone());
             runners.insert(view.cloned(), runner);
@@ -184,13 +180,13 @@ impl DurableTasks {
     /// Returns `true` if a service runs tasks.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn is_watched(&self) -> bool {
-        !self.runs.runners().is_empty()
+        !lock(&self.runs.0).is_empty()
     }
 
     /// Drops the services of all views for which `is_served` returns `false`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(crate) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
-        self.runs.runners().retain(|view, _| is_served(view.as_deref()));
+        lock(&self.runs.0).retain(|view, _| is_served(view.as_deref()));
     }
 
     /// Starts a task, and returns its description.

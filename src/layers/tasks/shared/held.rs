@@ -1,7 +1,7 @@
 //! A task that this replica runs, and the handle with which the run stores its state.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use crate::{
         Context, Reply, ToolAnswer,
         checkpoint::{Checkpoint, CheckpointError},
     },
+    mutex::lock,
     tasks::tool::METHOD,
 };
 
@@ -92,16 +93,16 @@ impl Held {
     }
 
     pub(super) fn state(&self) -> State {
-        self.status().state.clone()
+        lock(&self.status).state.clone()
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.status().stage == Stage::Running
+        lock(&self.status).stage == Stage::Running
     }
 
     /// Drops the run. With [`Stage::Cancelled`], the run may still clean up.
     pub(super) fn leave(&self, stage: Stage) {
-        self.status().stage = stage;
+        lock(&self.status).stage = stage;
         if stage == Stage::Cancelled {
             self.cancelled.cancel();
         }
@@ -129,7 +130,7 @@ impl Held {
     pub(super) async fn create(&self) -> Result<(), TaskStoreError> {
         let _writing = self.writing.lock().await;
         let (state, checkpoint) = {
-            let status = self.status();
+            let status = lock(&self.status);
             (record::format(&status.state), status.checkpoint.clone())
         };
         let call = record::format(&self.call);
@@ -141,7 +142,7 @@ impl Held {
             ..self.write_in(TaskPhase::Working(self.store.lease()))
         };
         self.store.write(&self.key, write).await?;
-        self.status().stage = Stage::Running;
+        lock(&self.status).stage = Stage::Running;
         Ok(())
     }
 
@@ -155,7 +156,7 @@ impl Held {
             }
             sleep(PAUSE).await;
         };
-        self.status().checkpoint = checkpoint.map(Into::into);
+        lock(&self.status).checkpoint = checkpoint.map(Into::into);
         Ok(())
     }
 
@@ -191,7 +192,7 @@ impl Held {
         let write = TaskWrite { token: &token, state: Some(&formatted), ..self.write_in(phase) };
         let written = self.write(write, ENDS).await;
         if written.is_ok() {
-            self.status().stage = Stage::Lost;
+            lock(&self.status).stage = Stage::Lost;
         }
         written
     }
@@ -200,12 +201,12 @@ impl Held {
     async fn save_state(&self, checkpoint: Vec<u8>) -> Result<(), CheckpointError> {
         let _writing = self.writing.lock().await;
         let checkpoint: Arc<[u8]> = checkpoint.into();
-        let stage = self.status().stage;
+        let stage = lock(&self.status).stage;
         match stage {
             Stage::Running => (),
             Stage::Lost => return Err(CheckpointError::Lost),
             Stage::Unstored | Stage::Cancelled => {
-                self.status().checkpoint = Some(checkpoint);
+                lock(&self.status).checkpoint = Some(checkpoint);
                 return Ok(());
             }
         }
@@ -221,7 +222,7 @@ impl Held {
             TaskStoreError::Lost => CheckpointError::Lost,
             error => CheckpointError::Failed(ErrorData::from(error).message.into_owned()),
         })?;
-        let mut status = self.status();
+        let mut status = lock(&self.status);
         status.checkpoint = Some(checkpoint);
         if let Some(state) = used {
             status.state = state;
@@ -250,15 +251,11 @@ impl Held {
     fn write_in(&self, phase: TaskPhase) -> TaskWrite<'_> {
         TaskWrite { expected: Some(&self.token), ..self.call.write(&self.token, phase) }
     }
-
-    fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Checkpoint for Held {
     fn stored(&self) -> Option<Arc<[u8]>> {
-        self.status().checkpoint.clone()
+        lock(&self.status).checkpoint.clone()
     }
 
     fn save(&self, state: Vec<u8>) -> BoxFuture<'_, Result<(), CheckpointError>> {

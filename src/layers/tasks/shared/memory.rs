@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -13,8 +13,11 @@ use tokio::time::Instant;
 use super::store::{
     StoreFuture, StoredTask, TaskPhase, TaskStore, TaskStoreError, TaskWrite, new_token,
 };
-use crate::tasks::limits::{
-    MAX_CALLER_UNFINISHED, MAX_RECORD_BYTES, MAX_TASK_BYTES, MAX_TASKS, MAX_UNFINISHED,
+use crate::{
+    mutex::lock,
+    tasks::limits::{
+        MAX_CALLER_UNFINISHED, MAX_RECORD_BYTES, MAX_TASK_BYTES, MAX_TASKS, MAX_UNFINISHED,
+    },
 };
 
 /// A store of tasks in the memory of this process, for several stacks in one process. Clones share
@@ -55,7 +58,7 @@ impl MemoryTaskStore {
     /// Removes the expired records, and locks the others.
     fn records(&self) -> MutexGuard<'_, HashMap<String, Record>> {
         let now = Instant::now();
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = lock(&self.0);
         records.retain(|_, record| record.expiry > now);
         records
     }

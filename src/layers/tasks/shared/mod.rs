@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt, future, mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -46,6 +46,7 @@ use super::{
 use crate::{
     log_pause::LogPause,
     message::{Context, Reply, ToolService, Tracing},
+    mutex::lock,
 };
 
 /// A replica renews a lease this many times before the lease would expire.
@@ -118,7 +119,7 @@ impl SharedTasks {
         inner: &S,
     ) {
         let view = tracing.and_then(|tracing| tracing.view.as_ref());
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         let known = running.runners.get(&view.cloned());
         if !known.is_some_and(|runner| runner.is_of(tools)) {
             let runner = Runner::new(tools.clone(), tracing.cloned(), inner.clone());
@@ -134,14 +135,14 @@ impl SharedTasks {
     /// Returns `true` if a service is registered that can continue tasks.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn is_watched(&self) -> bool {
-        !self.running().runners.is_empty()
+        !lock(&self.running).runners.is_empty()
     }
 
     /// Drops the services of all views (URL paths of the gateway) for which `is_served` returns
     /// `false`.
     #[cfg(all(feature = "config", any(feature = "stdio", feature = "http")))]
     pub(super) fn retain_views(&self, is_served: impl Fn(Option<&str>) -> bool) {
-        self.running().runners.retain(|view, _| is_served(view.as_deref()));
+        lock(&self.running).runners.retain(|view, _| is_served(view.as_deref()));
     }
 
     /// Prepares a task for a call. `tool` is the called composite, and `context` the context with
@@ -227,7 +228,7 @@ impl SharedTasks {
             }
             let state = found.state.then(Progress::Cancelled);
             if self.change(&found, &state, TaskPhase::Ended).await?.is_some() {
-                let held = self.running().held.get(&found.key).cloned();
+                let held = lock(&self.running).held.get(&found.key).cloned();
                 if let Some(held) = held.filter(|held| held.token == found.token) {
                     held.leave(Stage::Cancelled);
                 }
@@ -239,7 +240,7 @@ impl SharedTasks {
 
     /// Prevents new runs, and waits until each current run has ended or waits for the user.
     pub(super) async fn finished(&self) {
-        self.running().is_closed = true;
+        lock(&self.running).is_closed = true;
         let all = u32::try_from(MAX_UNFINISHED).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         drop(self.slots.acquire_many(all).await);
@@ -248,7 +249,7 @@ impl SharedTasks {
     /// Drops all runs, and releases their leases, so that other replicas continue them at once.
     pub(super) async fn close(&self) {
         let (held, mut runs, mut lookout) = {
-            let mut running = self.running();
+            let mut running = lock(&self.running);
             running.is_closed = true;
             running.runners.clear();
             let held = mem::take(&mut running.held);
@@ -276,7 +277,7 @@ impl SharedTasks {
     /// Reserves a place for a run. Returns `None` if this replica already runs the maximum number
     /// of tasks, or is shutting down.
     fn slot(&self) -> Option<OwnedSemaphorePermit> {
-        let is_closed = self.running().is_closed;
+        let is_closed = lock(&self.running).is_closed;
         self.slots.clone().try_acquire_owned().ok().filter(|_| !is_closed)
     }
 
@@ -332,7 +333,7 @@ impl SharedTasks {
             }
             drop(slot);
         };
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         // Removes the runs that have ended.
         while running.runs.try_join_next().is_some() {}
         running.held.insert(held.key.clone(), held);
@@ -341,7 +342,7 @@ impl SharedTasks {
 
     /// Removes a run that has ended.
     fn forget(&self, held: &Arc<Held>) {
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         if running.held.get(&held.key).is_some_and(|other| Arc::ptr_eq(other, held)) {
             running.held.remove(&held.key);
         }
@@ -366,7 +367,7 @@ impl SharedTasks {
     /// Takes over tasks whose replica has ended.
     async fn take_over(self: &Arc<Self>) {
         let free = self.slots.available_permits().min(MAX_CLAIMS);
-        if free == 0 || self.running().is_closed {
+        if free == 0 || lock(&self.running).is_closed {
             return;
         }
         match self.store.claim(free, self.store.lease()).await {
@@ -381,24 +382,19 @@ impl SharedTasks {
             Err(error) => drop(self.unavailable(error)),
         }
     }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        // A poisoned lock is harmless, because no code panics while it holds the lock.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for SharedTasks {
     fn drop(&mut self) {
         // The runs end without a release of their leases, and may not store anything while other
         // replicas continue them.
-        self.running().held.values().for_each(|held| held.leave(Stage::Lost));
+        lock(&self.running).held.values().for_each(|held| held.leave(Stage::Lost));
     }
 }
 
 impl fmt::Debug for SharedTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let running = self.running().held.len();
+        let running = lock(&self.running).held.len();
         f.debug_struct("SharedTasks")
             .field("store", &self.store)
             .field("running", &running)
@@ -412,7 +408,7 @@ async fn look_out(shared: Weak<SharedTasks>, lease: Duration) {
         // The pause is random, so that replicas do not look at the same time.
         sleep((lease / RENEWALS).mul_f64(0.75 + fastrand::f64() / 4.0)).await;
         let Some(shared) = shared.upgrade() else { return };
-        let held: Vec<_> = shared.running().held.values().cloned().collect();
+        let held: Vec<_> = lock(&shared.running).held.values().cloned().collect();
         let held: Vec<_> = held.into_iter().filter(|held| held.is_running()).collect();
         if !held.is_empty() {
             shared.renew(&held, lease).await;
@@ -432,7 +428,7 @@ async fn reply_again(
     let reply = loaded.ok().and_then(|()| {
         let shared = shared.upgrade()?;
         let view = held.call.owner.view.as_deref().map(Arc::from);
-        let mut running = shared.running();
+        let mut running = lock(&shared.running);
         let resume = held.state().resume();
         let runner = running.runners.get_mut(&view)?;
         runner.call(&held.call, resume, context, |context| held.keep_run_of(context))

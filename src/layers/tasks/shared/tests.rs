@@ -329,7 +329,7 @@ impl Replica {
 
     /// Returns the number of tasks that the replica runs.
     fn running(&self) -> usize {
-        self.registry.shared.as_ref().unwrap().running().held.len()
+        lock(&self.registry.shared.as_ref().unwrap().running).held.len()
     }
 }
 
