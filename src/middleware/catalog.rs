@@ -51,7 +51,6 @@ mod tools;
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, Mutex, Weak},
     time::Duration,
 };
@@ -390,12 +389,6 @@ impl<D> Clone for Catalogs<D> {
     }
 }
 
-impl<D> fmt::Debug for Catalogs<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Catalogs").field("varied", &self.varied.is_some()).finish_non_exhaustive()
-    }
-}
-
 // === impl Lookup ===
 
 impl<D> Lookup<D>
@@ -476,17 +469,6 @@ impl<D> Lookup<D> {
 
 fn unboxed(context: Option<Box<Context>>) -> Context {
     context.map(|context| *context).unwrap_or_default()
-}
-
-// === impl CatalogSettings ===
-
-impl fmt::Debug for CatalogSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatalogSettings")
-            .field("epoch", &self.epoch)
-            .field("vary_by", &self.vary_by.is_some())
-            .finish()
-    }
 }
 
 // === impl Varied ===

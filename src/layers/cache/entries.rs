@@ -1,7 +1,6 @@
 //! The cached results of a rule, with a maximum total size.
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -87,14 +86,5 @@ impl Entries {
     pub(super) fn held(&self) -> (usize, usize) {
         let entries: Vec<_> = self.results.iter().map(|(_, entry)| entry.bytes).collect();
         (entries.len(), entries.iter().sum())
-    }
-}
-
-impl fmt::Debug for Entries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entries")
-            .field("ttl", &self.ttl)
-            .field("max_bytes", &self.max_bytes)
-            .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,6 @@
 use std::{
     any::Any,
     collections::HashMap,
-    fmt,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
@@ -48,7 +47,6 @@ pub(super) enum Own {
 }
 
 /// The cached results of one cache rule, and the running calls to which it applies.
-#[derive(Debug)]
 pub(super) struct Results {
     pub(super) entries: Entries,
     running: Mutex<Running>,
@@ -186,12 +184,6 @@ where
 /// Returns `true` if the reply is a successful tool result.
 fn is_cacheable(reply: &Reply) -> bool {
     reply.tool_result().is_some_and(|result| result.is_error != Some(true))
-}
-
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("count", &self.flights.len()).finish_non_exhaustive()
-    }
 }
 
 // === impl Registration ===

@@ -1,11 +1,8 @@
 //! The tools whose results are cached, and their definitions.
 
-use std::{
-    fmt,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
 };
 
 use foldhash::{HashMap, HashMapExt};
@@ -127,11 +124,5 @@ impl Definitions {
     /// Drops the number of a tool's definition. Cached results of the tool are then no longer used.
     fn forget(&self, tool: &str) {
         lock(&self.latest).remove(tool);
-    }
-}
-
-impl fmt::Debug for Definitions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Definitions").finish_non_exhaustive()
     }
 }
