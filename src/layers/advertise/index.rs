@@ -216,16 +216,8 @@ impl Index {
 
 /// Returns the distinct words of a query, up to [`MAX_QUERY_WORDS`].
 fn wanted(query: &str) -> Vec<String> {
-    let mut wanted = Vec::new();
-    for word in words(query) {
-        if wanted.len() == MAX_QUERY_WORDS {
-            break;
-        }
-        if !wanted.contains(&word) {
-            wanted.push(word);
-        }
-    }
-    wanted
+    let mut seen = HashSet::new();
+    words(query).filter(|word| seen.insert(word.clone())).take(MAX_QUERY_WORDS).collect()
 }
 
 /// Returns the closeness of `word` and its prefix `beginning`: half the ratio of their lengths. For

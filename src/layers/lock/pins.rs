@@ -1,7 +1,7 @@
 //! A lock: the approved tool definitions of all backends.
 
 use std::{
-    collections::{BTreeMap, HashMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, btree_map::Entry},
     sync::Arc,
 };
 
@@ -73,11 +73,8 @@ impl Lock {
     /// locks contains.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<Difference> {
-        let all = self.iter().map(|(backend, name, _)| (backend, name));
-        let mut all: Vec<_> =
-            all.chain(now.iter().map(|(backend, name, _)| (backend, name))).collect();
-        all.sort_unstable();
-        all.dedup();
+        let all = self.iter().chain(now.iter()).map(|(backend, name, _)| (backend, name));
+        let all: BTreeSet<_> = all.collect();
         let difference = |(backend, name): (&str, &str)| {
             let [locked, listed] = [self, now].map(|lock| lock.get(backend, name));
             (locked != listed).then(|| Difference::new(backend, name, locked, listed))
