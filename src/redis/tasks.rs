@@ -100,63 +100,6 @@ impl RedisTasks {
             _ => Err(TaskStoreError::Unavailable("unexpected answer of the server".into())),
         }
     }
-
-    async fn fetch(&self, key: &str) -> Result<Option<StoredTask>, TaskStoreError> {
-        let fields = ["token", "call", "state"];
-        let mut get = ::redis::cmd("HMGET");
-        get.arg(self.record(key)).arg(&fields);
-        let found: [Option<Vec<u8>>; 3] = self.connection.query(&get).await?;
-        let [Some(token), Some(call), Some(state)] = found else { return Ok(None) };
-        let token = String::from_utf8(token).unwrap_or_default();
-        Ok(Some(StoredTask::new(key.to_owned(), token, call, state)))
-    }
-
-    async fn fetch_checkpoint(&self, key: &str) -> Result<Option<Vec<u8>>, TaskStoreError> {
-        let mut get = ::redis::cmd("HGET");
-        get.arg(self.record(key)).arg("checkpoint");
-        Ok(self.connection.query(&get).await?)
-    }
-
-    /// Renews all leases in one request.
-    async fn renew_all(
-        &self,
-        held: &[(String, String)],
-        lease: Duration,
-    ) -> Result<Vec<bool>, TaskStoreError> {
-        let mut renewals = ::redis::pipe();
-        renewals.load_script(&RENEW).ignore();
-        for (key, token) in held {
-            let mut renewal = RENEW.key(self.record(key));
-            renewal.key(self.key("working")).arg(key).arg(token).arg(ms(lease));
-            renewals.invoke_script(&renewal);
-        }
-        let asked = self.connection.ask(|mut server| {
-            let renewals = &renewals;
-            async move { renewals.query_async(&mut server).await }.boxed()
-        });
-        Ok(asked.await?)
-    }
-
-    async fn claim_expired(
-        &self,
-        max: usize,
-        lease: Duration,
-    ) -> Result<Vec<StoredTask>, TaskStoreError> {
-        let mut expired = EXPIRED.key(self.key("working"));
-        let expired: Vec<String> = self.connection.invoke(expired.arg(max)).await?;
-        let mut claimed = Vec::new();
-        // Claims the tasks one by one, because each script names its keys.
-        for key in expired {
-            let token = new_token()?;
-            let mut claim = CLAIM.key(self.record(&key));
-            claim.key(self.key("working")).arg(&key).arg(&token).arg(ms(lease));
-            let answer: Vec<Option<Vec<u8>>> = self.connection.invoke(&claim).await?;
-            if let Ok([Some(call), Some(state)]) = <[_; 2]>::try_from(answer) {
-                claimed.push(StoredTask::new(key, token, call, state));
-            }
-        }
-        Ok(claimed)
-    }
 }
 
 impl TaskStore for RedisTasks {
@@ -165,11 +108,22 @@ impl TaskStore for RedisTasks {
     }
 
     fn get<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<StoredTask>> {
-        self.fetch(key).boxed()
+        Box::pin(async move {
+            let mut get = ::redis::cmd("HMGET");
+            get.arg(self.record(key)).arg(&["token", "call", "state"]);
+            let found: [Option<Vec<u8>>; 3] = self.connection.query(&get).await?;
+            let [Some(token), Some(call), Some(state)] = found else { return Ok(None) };
+            let token = String::from_utf8(token).unwrap_or_default();
+            Ok(Some(StoredTask::new(key.to_owned(), token, call, state)))
+        })
     }
 
     fn checkpoint<'a>(&'a self, key: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.fetch_checkpoint(key).boxed()
+        Box::pin(async move {
+            let mut get = ::redis::cmd("HGET");
+            get.arg(self.record(key)).arg("checkpoint");
+            Ok(self.connection.query(&get).await?)
+        })
     }
 
     fn renew<'a>(
@@ -177,11 +131,40 @@ impl TaskStore for RedisTasks {
         held: &'a [(String, String)],
         lease: Duration,
     ) -> StoreFuture<'a, Vec<bool>> {
-        self.renew_all(held, lease).boxed()
+        Box::pin(async move {
+            // One request renews all leases.
+            let mut renewals = ::redis::pipe();
+            renewals.load_script(&RENEW).ignore();
+            for (key, token) in held {
+                let mut renewal = RENEW.key(self.record(key));
+                renewal.key(self.key("working")).arg(key).arg(token).arg(ms(lease));
+                renewals.invoke_script(&renewal);
+            }
+            let asked = self.connection.ask(|mut server| {
+                let renewals = &renewals;
+                async move { renewals.query_async(&mut server).await }.boxed()
+            });
+            Ok(asked.await?)
+        })
     }
 
     fn claim(&self, max: usize, lease: Duration) -> StoreFuture<'_, Vec<StoredTask>> {
-        self.claim_expired(max, lease).boxed()
+        Box::pin(async move {
+            let mut expired = EXPIRED.key(self.key("working"));
+            let expired: Vec<String> = self.connection.invoke(expired.arg(max)).await?;
+            let mut claimed = Vec::new();
+            // Claims the tasks one by one, because each script names its keys.
+            for key in expired {
+                let token = new_token()?;
+                let mut claim = CLAIM.key(self.record(&key));
+                claim.key(self.key("working")).arg(&key).arg(&token).arg(ms(lease));
+                let answer: Vec<Option<Vec<u8>>> = self.connection.invoke(&claim).await?;
+                if let Ok([Some(call), Some(state)]) = <[_; 2]>::try_from(answer) {
+                    claimed.push(StoredTask::new(key, token, call, state));
+                }
+            }
+            Ok(claimed)
+        })
     }
 
     fn lease(&self) -> Duration {
