@@ -135,11 +135,7 @@ pub mod stack;
 
 mod hosts;
 
-#[cfg(feature = "redis")]
-pub mod redis;
-
-#[cfg(feature = "restate")]
-pub mod restate;
+mod durable;
 
 mod layers;
 
@@ -163,6 +159,10 @@ pub mod message;
 
 mod support;
 
+#[cfg(feature = "redis")]
+pub use self::durable::redis;
+#[cfg(feature = "restate")]
+pub use self::durable::restate;
 #[cfg(feature = "normalize")]
 pub use self::hosts::normalize;
 #[cfg(feature = "rig-compose")]
