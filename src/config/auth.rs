@@ -161,6 +161,11 @@ impl TextReader<'_, '_, '_> {
     /// of the URL in the `[auth]` section.
     fn web_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         let url = self.text(keys, url)?.value;
+        self.secure_url(keys, url)
+    }
+
+    /// Checks a URL like [`web_url`](Self::web_url), after its variables were expanded.
+    fn secure_url(&mut self, keys: &[&str], url: String) -> Option<String> {
         match Url::parse_secure(&url) {
             Ok(_) => Some(url),
             Err(message) => {
@@ -224,7 +229,7 @@ impl TextReader<'_, '_, '_> {
         if !jwks.contains("://") {
             return JwksSource::File(jwks.into());
         }
-        JwksSource::Url(self.web_url(&keys, jwks).unwrap_or_default())
+        JwksSource::Url(self.secure_url(&keys, jwks).unwrap_or_default())
     }
 
     fn tokens(&mut self, tables: Vec<TokenTable>) -> Vec<StaticToken> {

@@ -126,6 +126,19 @@ fn secret_variables_are_redacted() {
     assert!(!error.to_string().contains("abc"), "{error}");
 }
 
+#[cfg(feature = "http")]
+#[test]
+fn url_of_a_key_set_is_expanded_once() {
+    use mcp_composite::config::{AuthMethod, JwksSource};
+
+    let text = "[auth]\nresource = 'https://a.example/mcp'\n\
+                [auth.jwt]\nissuer = 'https://b.example'\njwks = 'https://c.example/${KEYS}'\n";
+    let environment = |name: &str| (name == "KEYS").then(|| "keys?v=${OTHER}".to_owned());
+    let config = Config::from_toml_str_with_env(text, environment).unwrap();
+    let AuthMethod::Jwt(jwt) = config.auth().unwrap().method() else { panic!("{config:?}") };
+    assert_eq!(jwt.jwks(), &JwksSource::Url("https://c.example/keys?v=${OTHER}".to_owned()));
+}
+
 #[test]
 fn unusual_key_does_not_appear_in_errors() {
     let told = |text: &str| {
