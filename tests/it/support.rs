@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     fmt::Write as _,
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
@@ -20,6 +20,10 @@ use tokio::{
     task::{JoinSet, yield_now},
 };
 use tokio_util::sync::CancellationToken;
+use tracing::{
+    Dispatch, Subscriber,
+    subscriber::{DefaultGuard, NoSubscriber},
+};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines of a log, with a way to wait for one.
@@ -142,7 +146,19 @@ pub(crate) fn unusual() -> (Unusual, mpsc::UnboundedReceiver<Hung>) {
     (Unusual { hung }, calls)
 }
 
-pub(crate) fn capture_logs() -> (Logged, tracing::subscriber::DefaultGuard) {
+/// Sets the subscriber of this thread until the returned value is dropped.
+///
+/// For each span and log message, `tracing` caches whether a subscriber needs it. As long as the
+/// process has a single subscriber, `tracing` asks that of the thread that comes first, which may
+/// have none. So a second subscriber, which needs nothing, is kept.
+pub(crate) fn subscribe(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+
+    LazyLock::force(&SECOND);
+    tracing::subscriber::set_default(subscriber)
+}
+
+pub(crate) fn capture_logs() -> (Logged, DefaultGuard) {
     use tracing_subscriber::fmt::format::FmtSpan;
 
     let logged = Logged::default();
@@ -151,7 +167,7 @@ pub(crate) fn capture_logs() -> (Logged, tracing::subscriber::DefaultGuard) {
         .with_span_events(FmtSpan::CLOSE)
         .with_ansi(false)
         .finish();
-    (logged, tracing::subscriber::set_default(subscriber))
+    (logged, subscribe(subscriber))
 }
 
 /// Waits for a future that must complete soon. Requires paused time.

@@ -24,7 +24,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     scripted::object,
-    support::{Era, Logged, connect, soon},
+    support::{Era, Logged, connect, soon, subscribe},
 };
 
 /// An argument of a client, which must not appear elsewhere.
@@ -42,7 +42,7 @@ fn logs_of_all_levels() -> (Logged, tracing::subscriber::DefaultGuard) {
         .with_env_filter(EnvFilter::new("mcp_composite=trace"))
         .with_ansi(false)
         .finish();
-    (logged, tracing::subscriber::set_default(subscriber))
+    (logged, subscribe(subscriber))
 }
 
 /// Tools that fail in every way.
@@ -163,7 +163,7 @@ async fn untrusted_text_is_logged_with_control_characters_escaped() {
     const HOSTILE: &str = "a\u{1b}[2J\nb";
 
     let careless = Careless::default();
-    let _logs = tracing::subscriber::set_default(careless.clone());
+    let _logs = subscribe(careless.clone());
     let printed = || std::mem::take(&mut *careless.0.lock().unwrap());
     let assert_is_harmless = |what: &str| {
         let printed = printed();

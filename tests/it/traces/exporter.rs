@@ -1,22 +1,17 @@
 //! An exporter that keeps spans for tests.
 
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex};
 
-use mcp_composite::{
-    composite::{CompositeLayer, CompositeTool},
-    message::Request,
-    stack::StackLayer,
-    testing::{self, Server},
-};
+use mcp_composite::message::Request;
 use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider};
 use opentelemetry_sdk::{
     error::OTelSdkResult,
     trace::{SdkTracerProvider, SpanData, SpanExporter},
 };
-use serde_json::json;
-use tower::Layer;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt};
+
+use crate::support::subscribe;
 
 /// The spans that have ended.
 #[derive(Clone, Debug, Default)]
@@ -45,13 +40,11 @@ impl Collecting {
     }
 
     pub(crate) fn filtered(filter: &str) -> Self {
-        static ALL_SPANS_ARE_KNOWN: Once = Once::new();
-        ALL_SPANS_ARE_KNOWN.call_once(make_all_spans);
         let exported = Exported::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
         let subscriber = tracing_subscriber::registry().with(EnvFilter::new(filter)).with(layer);
-        let subscriber = tracing::subscriber::set_default(subscriber);
+        let subscriber = subscribe(subscriber);
         Self { exported, _provider: provider, _subscriber: subscriber }
     }
 
@@ -82,27 +75,6 @@ impl Collecting {
         }
         lines
     }
-}
-
-/// Makes each span once.
-///
-/// A callsite is registered when it is first reached. If that happens while another thread sets a
-/// subscriber, `tracing` may cache that no subscriber is interested, until the next thread sets
-/// one.
-fn make_all_spans() {
-    let made = std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let composite = CompositeTool::fan_out("look", "Looks", ["near"]);
-        let composites = CompositeLayer::new([composite]).unwrap();
-        let stack = StackLayer::new().composite(composites);
-        let call = async {
-            let stack = stack.layer(Server::new().says("near", "yes"));
-            testing::call(&stack, "look", json!({})).await;
-        };
-        let subscriber = tracing_subscriber::registry();
-        tracing::subscriber::with_default(subscriber, || runtime.block_on(call));
-    });
-    made.join().unwrap();
 }
 
 fn is_parent(parent: &SpanData, child: &SpanData) -> bool {
