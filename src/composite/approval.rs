@@ -1,7 +1,7 @@
 //! Warns about calls of destructive tools that do not wait for the user's approval. A composite
 //! asks for approval with a question, and then calls the tool only if the user accepts.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{
     compile::{Compiled, Program, Route},
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     engine::plan::{Elicitation, Plan, StepSet},
+    mutex::lock,
     warnings::{Warnings, sanitize::Sanitized},
 };
 
@@ -80,7 +81,7 @@ pub(super) fn check(
             }
         }
     }
-    *approved_tools.0.lock().unwrap_or_else(PoisonError::into_inner) = approved;
+    *lock(&approved_tools.0) = approved;
 }
 
 /// Returns the effect of each tool call of each composite. The outer list has the order of the
@@ -111,7 +112,7 @@ impl ApprovedTools {
     /// but that clients can also call directly. `is_callable` returns `true` for the names of tools
     /// that clients can call.
     pub(super) fn remarks(&self, is_callable: impl Fn(&str) -> bool) -> Vec<String> {
-        let approved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let approved = lock(&self.0);
         let callable = approved.iter().filter(|it| is_callable(&it.tool));
         callable.map(ApprovedTool::remark).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use futures::future::join_all;
@@ -35,6 +35,7 @@ use crate::{
     changes::Changes,
     intercept::Intercepted,
     message::{Context, Request},
+    mutex::lock,
     poll_tasks::PollTasksLayer,
     stack::BackendLayer,
 };
@@ -261,7 +262,7 @@ impl Backends {
     pub(super) fn take_over(&self, before: &Self) {
         for this in &*self.connected {
             let Connected { config, remote, layer, .. } = this;
-            layer.lock().unwrap_or_else(PoisonError::into_inner).clone_from(config.layer());
+            lock(layer).clone_from(config.layer());
             let mut before = before.connected.iter();
             let before = before.find(|before| before.config.name() == config.name());
             if let Some(before) = before.filter(|before| !before.is_same(this)) {
@@ -326,9 +327,7 @@ impl Connected {
         };
         let layer = Arc::new(Mutex::new(config.layer().clone()));
         let known = layer.clone();
-        let changes = changes.for_reporters(Arc::new(move |uri| {
-            known.lock().unwrap_or_else(PoisonError::into_inner).uris_of(uri)
-        }));
+        let changes = changes.for_reporters(Arc::new(move |uri| lock(&known).uris_of(uri)));
         let remote = config.connect(changes)?;
         Ok(Self { config, remote, layer, memory })
     }

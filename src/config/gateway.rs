@@ -2,7 +2,7 @@
 //! reloaded.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -21,6 +21,7 @@ use crate::{
     adapter::{RemoteService, Router, ServeService, remote::Ending},
     changes::Changes,
     composite::Preview,
+    mutex::lock,
     reload::Reload,
     stack::Stack,
     tasks::TaskRegistry,
@@ -303,7 +304,7 @@ impl Gateway {
         let stores = running.stores();
         stores.tasks.close().await;
         stores.cancelled_runs.finished().await;
-        let endings = shared.endings().clone();
+        let endings = lock(&shared.endings).clone();
         join_all(endings.iter().map(Ending::end)).await;
         let flushed = join_all(running.views().map(|view| view.stores.budget.store.flush()));
         if timeout(FLUSHING, flushed).await.is_err() {
@@ -319,17 +320,13 @@ impl Gateway {
 impl Shared {
     /// Registers backends, so that they are stopped when the gateway is closed.
     fn note(&self, backends: &Backends) {
-        let mut endings = self.endings();
+        let mut endings = lock(&self.endings);
         endings.retain(|ending| !ending.has_ended());
         for ending in backends.remotes().iter().map(RemoteService::ending) {
             if !endings.iter().any(|noted| noted.is_same(&ending)) {
                 endings.push(ending);
             }
         }
-    }
-
-    fn endings(&self) -> MutexGuard<'_, Vec<Ending>> {
-        self.endings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     changes::Changes,
     composite::Preview,
     filter::FilterLayer,
+    mutex::lock,
     pattern::Selection,
     reload::{Reload, Reloader},
     stack::{Stack, StackLayer},
@@ -193,11 +194,7 @@ impl Views {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reloaders(&self) -> MutexGuard<'_, Reloaders> {
-        self.reloaders.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 
     /// Returns the view at the URL path `path`. Returns `None` if the current configuration has no
@@ -206,7 +203,7 @@ impl Views {
         let path: ViewPath = Some(path.into());
         // Locks the services first, so that a concurrent reload does not remove the service of this
         // view.
-        let reloaders = self.reloaders();
+        let reloaders = lock(&self.reloaders);
         self.lock().views.get(&path)?;
         let reloader = reloaders.get(&path)?.clone();
         Some(View { views: self.clone(), path, reloader })
@@ -215,7 +212,7 @@ impl Views {
     /// Replaces the configuration and the layers of all views at the same time. `stacks` contains
     /// the new layers of each view with its path.
     pub(super) fn replace(&self, running: Running, stacks: Vec<(ViewPath, Stack<Router>)>) {
-        let mut reloaders = self.reloaders();
+        let mut reloaders = lock(&self.reloaders);
         let is_removed = |path: &ViewPath| !running.views.contains_key(path);
         reloaders.retain(|path, reloader| !is_removed(path) || reloader.is_used());
         let removed = reloaders.keys().filter(|path| is_removed(path));

@@ -3,7 +3,7 @@
 use std::{
     iter,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{ErrorKind, StepError};
-use crate::message::Account;
+use crate::{message::Account, mutex::lock};
 
 /// The limit that ended a run, such as `max_calls`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ impl Meter {
 
     fn count_inside(&self, counter: Counter, amount: usize) -> Result<(), &Self> {
         let outermost = self.outermost();
-        let _counting = outermost.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _counting = lock(&outermost.counting);
         let inner = || self.chain().filter(|meter| meter.outer.is_some());
         let is_too_much = |meter: &&Self| {
             let (used, max) = meter.counter(counter);

@@ -3,7 +3,7 @@
 use std::{
     fmt, mem,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     message::Context,
+    mutex::lock,
     observe::{Branch, Event, Observers, Parent, RunHandle, RunId, What},
     spans::{self, End},
 };
@@ -504,7 +505,7 @@ impl Suspended {
     /// when the run resumes, or when a store takes over its state.
     pub(super) fn release(&mut self) {
         let Some(run) = self.0.take() else { return };
-        let observed = run.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let observed = lock(&run).take();
         if let Some(mut observed) = observed {
             observed.phase = Phase::Over;
         }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -15,6 +15,7 @@ use tokio::{
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use super::{RestateError, client::Client};
+use crate::mutex::lock;
 
 /// The first pause after an output could not be stored. Each pause is twice as long as the previous
 /// one.
@@ -58,13 +59,13 @@ impl Calls {
 
     /// Returns `true` if this process makes the call whose output this awakeable receives.
     pub(super) fn contains(&self, awakeable: &str) -> bool {
-        let running = self.running();
+        let running = lock(&self.running);
         running.handles.get(awakeable).is_some_and(|call| !call.is_finished())
     }
 
     /// Returns a permit for a call. Returns `None` if this process shuts down.
     pub(super) fn permit(&self) -> Option<Permit> {
-        let _running = self.running();
+        let _running = lock(&self.running);
         (!self.permits.is_closed()).then(|| Permit { _token: self.permits.token() })
     }
 
@@ -72,7 +73,7 @@ impl Calls {
     pub(super) async fn finished(&self) {
         drop(self.shut_down());
         self.permits.wait().await;
-        let mut tasks = mem::take(&mut self.running().tasks);
+        let mut tasks = mem::take(&mut lock(&self.running).tasks);
         while tasks.join_next().await.is_some() {}
     }
 
@@ -88,7 +89,7 @@ impl Calls {
 
     /// Grants no further permits. The lock ensures that no other thread is about to grant one.
     fn shut_down(&self) -> MutexGuard<'_, Running> {
-        let running = self.running();
+        let running = lock(&self.running);
         self.permits.close();
         running
     }
@@ -110,7 +111,7 @@ impl Calls {
             body.push(b'}');
             store(&client, &id, body).await;
         };
-        let mut running = self.running();
+        let mut running = lock(&self.running);
         if running.is_closed {
             return;
         }
@@ -122,14 +123,9 @@ impl Calls {
 
     /// Aborts a call.
     pub(super) fn abort(&self, awakeable: &str) {
-        if let Some(call) = self.running().handles.remove(awakeable) {
+        if let Some(call) = lock(&self.running).handles.remove(awakeable) {
             call.abort();
         }
-    }
-
-    fn running(&self) -> MutexGuard<'_, Running> {
-        // A poisoned lock is harmless, because no code panics while it holds the lock.
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

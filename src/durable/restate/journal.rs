@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     task::{Context, Poll},
     time::Duration,
 };
@@ -11,7 +11,10 @@ use fastrand::Rng;
 use rmcp::model::InputRequests;
 use tokio::time::Instant;
 
-use crate::message::journal::{Effect, Journal, JournalEvent};
+use crate::{
+    message::journal::{Effect, Journal, JournalEvent},
+    mutex::lock,
+};
 
 /// The journal of a run.
 pub(super) struct RunJournal(Mutex<State>);
@@ -90,8 +93,7 @@ impl RunJournal {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is harmless, because no code panics while it holds the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
