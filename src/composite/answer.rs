@@ -118,7 +118,7 @@ pub(super) fn answer(
 ) -> CallToolResult {
     let is_stopped = state.ended_by.is_some_and(|step| compiled.plan.is_stop(step));
     let mut limit = LimitEnd::of(compiled, &state);
-    let is_traced = compiled.trace == Trace::Always
+    let is_traced = compiled.definition.trace == Trace::Always
         || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
     // The trace is built before the results are moved into the answer, because it includes their
     // `_meta`.
@@ -206,7 +206,7 @@ fn judge_partial(compiled: &Compiled, state: &RunState, success: Success) -> boo
         && targets.any(|(target, outcome)| {
             compiled.requires(target) && outcome.as_ref().is_some_and(failed)
         });
-    compiled.on_limit == OnLimit::Partial
+    compiled.definition.on_limit == OnLimit::Partial
         && outcomes().any(|outcome| outcome.is_success())
         && !has_failed
 }
@@ -321,7 +321,7 @@ fn output_of_steps(
         if last.is_none() {
             return Err(format!("{told}; no step has completed"));
         }
-        if compiled.on_limit == OnLimit::Fail {
+        if compiled.definition.on_limit == OnLimit::Fail {
             return Err(told);
         }
     }
@@ -518,7 +518,7 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     };
     let late = (0..plan.steps().len()).filter(late);
     let late: Vec<_> = late.map(|step| format!("`{}`", plan.steps()[step].id)).collect();
-    let timeout = compiled.timeout;
+    let timeout = compiled.definition.timeout;
     let told = format!("the run took longer than its `timeout` of {timeout:?}");
     if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
 }

@@ -16,16 +16,15 @@ mod uses;
 use std::{
     iter,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use foldhash::HashMap;
-use rmcp::model::{JsonObject, ToolAnnotations};
+use rmcp::model::JsonObject;
 
 pub(super) use self::parts::{CompiledTarget, ResultForm, Route};
 use self::{mistakes::DefinitionPath, parts::Parts};
 use super::{
-    definition::{CompositeTool, MAX_COMPOSITE_DEPTH, OnLimit, Trace},
+    definition::{CompositeTool, MAX_COMPOSITE_DEPTH, OnLimit},
     error::{DefinitionError, DefinitionErrorKind as Kind, DefinitionErrors, Segment},
     fingerprint::fingerprint,
     input,
@@ -34,10 +33,7 @@ use super::{
     task_mode::TaskMode,
 };
 use crate::{
-    engine::{
-        limits::RunLimits,
-        plan::{CallSite, Plan, Step, StepSet},
-    },
+    engine::plan::{CallSite, Plan, Step, StepSet},
     fingerprint::{Fingerprint, Fingerprinter},
     names::{MAX_SEPARATOR, is_separator, is_tool_name},
     schema::InputSchema,
@@ -50,8 +46,6 @@ pub(super) struct Program {
     places: HashMap<String, usize>,
     /// The indexes of the composites in topological order: callees precede their callers.
     pub(super) callees_first: Vec<usize>,
-    /// The definitions before compilation. Fingerprints and flowcharts are created from them.
-    definitions: Vec<CompositeTool>,
     /// The fingerprint of each composite. Fingerprints are computed on first use, because computing
     /// all of them takes as long as the rest of the compilation.
     fingerprints: Vec<OnceLock<Fingerprint>>,
@@ -62,22 +56,18 @@ pub(super) struct Program {
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) name: Arc<str>,
-    pub(super) description: String,
-    pub(super) title: Option<String>,
+    pub(super) definition: CompositeTool,
+    /// The input schema of the definition, with the type `object`.
     pub(super) input_schema: Option<Arc<JsonObject>>,
     /// The output schema that is declared in the definition or generated from its output block.
     /// `None` if there is neither.
     pub(super) output_schema: Option<InputSchema>,
-    pub(super) annotations: ToolAnnotations,
-    pub(super) timeout: Duration,
-    pub(super) limits: RunLimits,
-    pub(super) on_limit: OnLimit,
     /// Whether a limit such as `max_calls` can end a run early. The limit may belong to this
     /// composite or to a composite that calls it.
     is_limited: bool,
     pub(super) plan: Plan,
     pub(super) answer: ResultForm,
-    pub(super) trace: Trace,
+    /// The task mode of the definition, or the default of its strategy.
     pub(super) task: TaskMode,
     /// The targets of the plan's tool calls, indexed by call site.
     pub(super) targets: Vec<CompiledTarget>,
@@ -130,12 +120,12 @@ impl Program {
         }
 
         let mut compiled: Vec<_> = definitions
-            .iter()
+            .into_iter()
             .enumerate()
             .map(|(index, definition)| {
-                let name = &definition.name;
-                let mut at = DefinitionPath::new(&mut mistakes, index, name);
-                if !is_tool_name(name, separator) {
+                let name = definition.name.clone();
+                let mut at = DefinitionPath::new(&mut mistakes, index, &name);
+                if !is_tool_name(&name, separator) {
                     let separator = separator.to_owned();
                     at.push(["name"], Kind::IllegalName { name: name.clone(), separator });
                 }
@@ -153,15 +143,15 @@ impl Program {
         }
         note_asking(&mut compiled, &callees_first);
         note_limits(&mut compiled, &callees_first);
-        let fingerprints = definitions.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self { composites: compiled, places, callees_first, definitions, fingerprints })
+        let fingerprints = compiled.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self { composites: compiled, places, callees_first, fingerprints })
     }
 
     /// Returns a fingerprint that changes if the definition of the composite, or of any composite
     /// that it calls, changes.
     pub(super) fn fingerprint(&self, composite: usize) -> Fingerprint {
         *self.fingerprints[composite].get_or_init(|| {
-            let own = fingerprint(&self.definitions[composite]);
+            let own = fingerprint(self.definition(composite));
             let own = Fingerprinter::default().and_fingerprint(&own);
             let targets = self.composites[composite].targets.iter().enumerate();
             // A tool name may refer to a composite or to a tool behind the layer, depending on all
@@ -178,7 +168,7 @@ impl Program {
     }
 
     pub(super) fn definition(&self, composite: usize) -> &CompositeTool {
-        &self.definitions[composite]
+        &self.composites[composite].definition
     }
 
     /// Returns the index of the composite with this name.
@@ -337,7 +327,7 @@ impl Compiled {
     /// Compiles the definition of one composite. Errors are added to the path `at`. If there are
     /// errors, the returned composite is incomplete and must not be used.
     fn new(
-        definition: &CompositeTool,
+        definition: CompositeTool,
         places: &HashMap<String, usize>,
         at: &mut DefinitionPath<'_>,
     ) -> Self {
@@ -358,7 +348,7 @@ impl Compiled {
             }
         }
 
-        let Parts { plan, answer, targets, remarks } = parts(definition, places, at);
+        let Parts { plan, answer, targets, remarks } = parts(&definition, places, at);
         let output_schema = match &definition.strategy {
             Strategy::Pipeline(Pipeline { output: Some(output), .. })
             | Strategy::Workflow(Workflow { output: Some(output), .. }) => {
@@ -366,31 +356,22 @@ impl Compiled {
             }
             _ => definition.output_schema.clone().map(input::with_object_type),
         };
+        let input_schema = definition.input_schema.clone().map(input::with_object_type);
         Self {
             name: definition.name.as_str().into(),
-            description: definition.description.clone(),
-            title: definition.title.clone(),
-            input_schema: definition
-                .input_schema
-                .clone()
-                .map(input::with_object_type)
-                .map(Arc::new),
+            input_schema: input_schema.map(Arc::new),
             output_schema: output_schema.map(|schema| InputSchema::new(Arc::new(schema))),
-            annotations: definition.annotations.clone(),
-            timeout: definition.timeout,
-            limits,
-            on_limit: definition.on_limit,
             is_limited: !limits.is_empty(),
             asking: plan.certain_questions(),
             plan,
             answer,
-            trace: definition.trace,
             task: definition
                 .task
                 .unwrap_or_else(|| TaskMode::default_of(&definition.strategy, definition.timeout)),
             targets,
             remarks,
             templates: Templates::default(),
+            definition,
         }
     }
 
@@ -414,7 +395,9 @@ impl Compiled {
 
     /// Returns `true` if a run may return a partial result because a limit has ended it early.
     pub(super) fn may_be_partial(&self) -> bool {
-        self.is_limited && self.on_limit == OnLimit::Partial && self.plan.steps().len() > 1
+        self.is_limited
+            && self.definition.on_limit == OnLimit::Partial
+            && self.plan.steps().len() > 1
     }
 
     /// Returns `true` if a run can only succeed if this target succeeds.

@@ -115,7 +115,7 @@ impl CompositeLayer {
     /// Returns the name, the task mode and the timeout of each composite.
     pub(crate) fn task_modes(&self) -> impl Iterator<Item = (&str, TaskMode, Duration)> {
         let composites = self.program.composites.iter();
-        composites.map(|composite| (&*composite.name, composite.task, composite.timeout))
+        composites.map(|composite| (&*composite.name, composite.task, composite.definition.timeout))
     }
 
     /// Returns the fingerprint of the definition of a composite, and of those of the composites
@@ -342,9 +342,14 @@ catalog_setters! {
 
 #[cfg(all(test, feature = "config", feature = "redis"))]
 impl CompositeLayer {
-    /// Returns the compiled definitions, for the `Debug` output of other types.
+    /// Returns the effective settings, the plan and the targets of each composite.
     pub(crate) fn compiled(&self) -> impl fmt::Debug {
-        &self.program.composites
+        let composites = self.program.composites.iter().map(|composite| {
+            let CompositeTool { timeout, limits, on_limit, trace, .. } = &composite.definition;
+            let settings = (timeout, limits, on_limit, trace, composite.task);
+            (settings, &composite.plan, composite.answer, &composite.targets)
+        });
+        composites.collect::<Vec<_>>()
     }
 }
 

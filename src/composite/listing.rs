@@ -56,7 +56,7 @@ impl Listing {
     /// Logs a remark if the state of a run may be too large for the store when the run asks a
     /// question. The run would then fail after earlier steps may have changed something.
     fn remark_state(&self, composite: &Compiled, available: &Available) {
-        let max = self.layer.limits.result_bytes(composite.limits);
+        let max = self.layer.limits.result_bytes(composite.definition.limits);
         let Some(room) = self.layer.state.max_bytes().filter(|&room| room < max) else { return };
         let plan = &composite.plan;
         let may_change = |step: &Step| {

@@ -139,12 +139,12 @@ impl Plan {
     {
         let compiled = &self.program.composites[0];
         let arguments = self.checked(arguments)?;
-        let mut scope = Scope::new(self.limits, compiled.timeout);
+        let mut scope = Scope::new(self.limits, compiled.definition.timeout);
         if !compiled.plan.questions.is_empty() {
             scope = scope.close("a plan that runs by itself asks nobody".into());
         }
         let scope = scope.observers(self.observers.clone());
-        let scope = scope.of_run(&compiled.name, compiled.limits, context, None);
+        let scope = scope.of_run(&compiled.name, compiled.definition.limits, context, None);
         let state = RunState::new(arguments, compiled.plan.steps().len());
         let caller = |Call { tool, arguments, context, scope, .. }: Call| {
             let mut params = CallToolRequestParams::new(tool.to_string());

@@ -222,7 +222,7 @@ fn annotations(
     let annotations: Vec<_> =
         found.iter().map(|tool| tool.and_then(|tool| tool.annotations.as_ref())).collect();
     let derived = derive_annotations(&annotations);
-    let (annotations, claims) = merge_annotations(&compiled.annotations, &derived);
+    let (annotations, claims) = merge_annotations(&compiled.definition.annotations, &derived);
     if !claims.is_empty() {
         let claims = claims.join(", ");
         warnings.warn(format_args!(
@@ -329,9 +329,10 @@ fn tool(
     input_schema: Arc<JsonObject>,
     annotations: ToolAnnotations,
 ) -> Tool {
-    let mut tool = Tool::new(compiled.name.to_string(), compiled.description.clone(), input_schema)
-        .with_annotations(annotations);
-    tool.title.clone_from(&compiled.title);
+    let mut tool =
+        Tool::new(compiled.name.to_string(), compiled.definition.description.clone(), input_schema)
+            .with_annotations(annotations);
+    tool.title.clone_from(&compiled.definition.title);
     tool.output_schema = match (&compiled.output_schema, compiled.answer) {
         (Some(given), _) => Some(given.schema().clone()),
         (None, ResultForm::Branches { report: true, .. }) => {

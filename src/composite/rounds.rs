@@ -101,7 +101,7 @@ where
             // The client cannot answer questions, so there is only one round, and the run is never
             // suspended.
             let used = Used::default();
-            let scope = Scope::resumed(layer.limits, compiled.timeout, used, started);
+            let scope = Scope::resumed(layer.limits, compiled.definition.timeout, used, started);
             let scope = scope.heartbeat(layer.heartbeat).observers(layer.observers.clone());
             let context = request.context();
             let called = (composite, arguments, None);
@@ -343,7 +343,7 @@ impl Called<'_> {
     /// run may still use.
     fn scope(&self, rounds: &Rounds) -> Scope {
         let active = rounds.run.as_ref().map_or(Duration::ZERO, |run| run.active());
-        let left = self.compiled.timeout.saturating_sub(active);
+        let left = self.compiled.definition.timeout.saturating_sub(active);
         let CompositeLayer { limits, heartbeat, observers, state, .. } = self.layer;
         let scope = Scope::resumed(*limits, left, rounds.used, self.context.now());
         let scope = scope.heartbeat(*heartbeat).observers(observers.clone());

@@ -207,7 +207,7 @@ where
     ) -> impl Future<Output = Result<Ended, Refusal>> + Send + use<'r, S> {
         let compiled = &program.composites[composite];
         let spent = state.as_ref().and_then(|state| state.spent.as_deref());
-        let mut scope = scope.of_run(&compiled.name, compiled.limits, context, spent);
+        let mut scope = scope.of_run(&compiled.name, compiled.definition.limits, context, spent);
         let prepared = self.prepare(compiled, composite, arguments, state, context);
         let mut now = context.now();
         let is_long = now - scope.started > LONG;
@@ -501,7 +501,7 @@ where
     S: ToolService,
 {
     let program = runner.layer.program.clone();
-    let Compiled { plan, timeout, .. } = &program.composites[composite];
+    let Compiled { plan, definition, .. } = &program.composites[composite];
     let state = match answered.map(|answered| *answered) {
         None => None,
         Some(Answered { responses, resume: Resume::Run(mut state) }) if state.fits(plan) => {
@@ -511,7 +511,7 @@ where
         Some(_) => return Err(protocol("the tool cannot be resumed")),
     };
     let active = state.as_ref().map_or(Duration::ZERO, |state| state.active());
-    let around = scope.nested(timeout.saturating_sub(active));
+    let around = scope.nested(definition.timeout.saturating_sub(active));
     let called = (composite, Some(arguments), state);
     match runner.run_cancellable(&program, called, &context, around.clone(), None).await {
         // If the run ended because it reached a limit of an outer run, the error names that limit
