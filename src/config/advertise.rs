@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{filter::selection, from_name::from_name, read::Reader};
+use super::{filter::selection, read::Reader};
 use crate::advertise::{AdvertiseLayer, Calls, Mode};
 
 const SECTION: &str = "advertise";
@@ -19,35 +19,11 @@ pub(super) struct AdvertiseTable {
     /// `"allow"`, cannot be called. A composite is hidden only if its exact name is in this list.
     deny: Option<Vec<String>>,
     /// Whether clients can call tools that are not in the tool list. Defaults to `refuse`.
-    calls: Option<CallsName>,
+    calls: Option<Calls>,
     /// How clients discover tools. With `list`, the tool list contains all selected tools. With
     /// `search`, it contains only `search_tools` and `call_tool`, with which clients find and call
     /// the selected tools. Defaults to `list`.
-    mode: Option<ModeName>,
-}
-
-/// Whether clients can call tools that are not in the tool list.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum CallsName {
-    /// Reject calls of tools that are not listed, with the same error as for unknown tools.
-    Refuse,
-    /// Allow clients to call tools that are not listed, if they know the name.
-    Allow,
-}
-
-/// How clients discover tools: from the tool list, or with the tools `search_tools` and
-/// `call_tool`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum ModeName {
-    /// List the selected tools.
-    List,
-    /// List only the tools `search_tools` and `call_tool`, with which clients find and call the
-    /// selected tools.
-    Search,
+    mode: Option<Mode>,
 }
 
 /// Converts the `[advertise]` section to an [`AdvertiseLayer`], and reports errors in the section
@@ -56,9 +32,6 @@ pub(super) fn build(table: AdvertiseTable, reader: &mut Reader<'_, '_>) -> Adver
     let path = [SECTION.into()];
     AdvertiseLayer::new()
         .tools(selection(table.allow, table.deny, ["allow", "deny"], &path, reader))
-        .calls(table.calls.map(Calls::from).unwrap_or_default())
-        .mode(table.mode.map(Mode::from).unwrap_or_default())
+        .calls(table.calls.unwrap_or_default())
+        .mode(table.mode.unwrap_or_default())
 }
-
-from_name!(CallsName => Calls { Refuse Allow });
-from_name!(ModeName => Mode { List Search });

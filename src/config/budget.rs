@@ -12,9 +12,8 @@ use super::{
     caller::CallerConfig,
     duration::Duration,
     filter::selection,
-    from_name::from_name,
     read::Reader,
-    redis::{RedisConfig, RedisSettings},
+    redis::{RedisConfig, RedisSettings, StoreName},
     set_some::SetSome,
     source::sanitized,
 };
@@ -61,16 +60,16 @@ struct LimitTable {
     /// The name of the budget. Error messages of rejected calls contain the name.
     name: Option<String>,
     /// The unit of the budget: calls, bytes of results, or cost. Defaults to calls.
-    count: Option<UnitName>,
+    count: Option<Unit>,
     /// The size of the budget, in the unit that `count` selects.
     #[cfg_attr(test, schemars(range(min = 1)))]
     limit: Option<u64>,
     /// Name patterns of the tools whose calls are charged to the budget. They match the tool names
     /// before `[[aliases]]` renames the tools. Defaults to all tools.
     tools: Option<Vec<String>>,
-    /// Whether all calls share the budget, or each caller or each run has a separate budget. By
-    /// default, all calls share the budget.
-    per: Option<PerName>,
+    /// Whether all calls share the budget, or each caller, as identified by `[caller]`, or each run
+    /// has a separate budget. By default, all calls share the budget.
+    per: Option<Per>,
     /// When and by how much the budget is refilled. By default, it is never refilled.
     refill: Option<RefillTable>,
     /// Maximum amount charged for one call. If the backend reports a higher cost, only this amount
@@ -108,18 +107,6 @@ struct CostTable {
     actual: Option<String>,
 }
 
-/// Where the balances of the budgets are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum StoreName {
-    /// The memory of this process.
-    #[default]
-    Memory,
-    /// The Redis server of the `[redis]` section.
-    Redis,
-}
-
 /// Whether calls are rejected or admitted while the budget store is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -129,34 +116,6 @@ enum AwayName {
     Refuse,
     /// Admit calls without charging them to the budgets.
     Admit,
-}
-
-/// The unit of a budget.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum UnitName {
-    /// The number of calls.
-    #[default]
-    Calls,
-    /// The size of results in bytes.
-    Bytes,
-    /// The cost of calls, as defined in `costs`.
-    Cost,
-}
-
-/// The calls that share one balance of a budget.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum PerName {
-    /// The calls of one run. A run consists of a client's call and the tool calls that it causes.
-    Run,
-    /// The calls of one caller, as identified by `[caller]`.
-    Caller,
-    /// All calls of all callers.
-    #[default]
-    Global,
 }
 
 /// The budget layer of a configuration, and the store that contains the balances of its budgets.
@@ -191,9 +150,7 @@ pub(super) fn build(
     let path = [SECTION.into()];
     let at = |key: &str| [SECTION.into(), Segment::from(key)];
     let store = table.store.unwrap_or_default();
-    if store == StoreName::Redis {
-        redis.required(&at("store"), reader);
-    }
+    let redis_settings = (store == StoreName::Redis).then(|| redis.required(&at("store"), reader));
     for (key, is_given, of, name) in [
         ("when_away", table.when_away.is_some(), StoreName::Redis, "redis"),
         ("lease", table.lease.is_some(), StoreName::Redis, "redis"),
@@ -207,7 +164,7 @@ pub(super) fn build(
         view: reader.own_view(SECTION).map(str::to_owned),
         lease: reader.not_zero(&path, "lease", table.lease).map(|Duration(lease)| lease),
         max_callers: reader.not_zero(&path, "max_callers", table.max_callers),
-        redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
+        redis: redis_settings,
         admit: table.when_away == Some(AwayName::Admit),
     };
     let layer = layer(table.limits, table.costs, caller, reader);
@@ -232,7 +189,7 @@ fn layer(
             reader.report(&[&path[..], &["name".into()]].concat(), message);
             continue;
         }
-        if matches!(limit.per, Some(PerName::Caller)) {
+        if matches!(limit.per, Some(Per::Caller)) {
             let path = [&path[..], &["per".into()]].concat();
             caller.required(&path, "`per = \"global\"`", reader);
         }
@@ -323,12 +280,12 @@ impl LimitTable {
         let limit = limit.map_err(|message| reader.report(&at("limit"), message)).ok()?;
         let tools = selection(self.tools, None, ["tools", ""], path, reader);
         let max_per_call = reader.not_zero(path, "max_per_call", self.max_per_call);
-        let mut budget = Budget::new(name, self.count.unwrap_or_default().into(), limit)
+        let mut budget = Budget::new(name, self.count.unwrap_or(Unit::Calls), limit)
             .tools(tools)
-            .per(self.per.unwrap_or_default().into())
+            .per(self.per.unwrap_or_default())
             .set_some(max_per_call, Budget::max_per_call);
         if let Some(refill) = self.refill {
-            if matches!(self.per, Some(PerName::Run)) {
+            if matches!(self.per, Some(Per::Run)) {
                 reader.report(&at("refill"), "`refill` cannot be used with `per = \"run\"`");
             }
             budget = budget.refill(refill.build(limit, &at("refill"), reader)?);
@@ -390,6 +347,3 @@ impl CostTable {
 fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && json_pointer::invalid_escape(text).is_none()
 }
-
-from_name!(UnitName => Unit { Calls Bytes Cost });
-from_name!(PerName => Per { Run Caller Global });

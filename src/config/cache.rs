@@ -2,7 +2,12 @@
 
 use serde::Deserialize;
 
-use super::{caller::CallerConfig, duration::Duration, read::Reader, redis::RedisConfig};
+use super::{
+    caller::CallerConfig,
+    duration::Duration,
+    read::Reader,
+    redis::{RedisConfig, StoreName},
+};
 #[cfg(feature = "cache")]
 use super::{filter::selection, set_some::SetSome};
 use crate::stack::StackLayer;
@@ -34,21 +39,9 @@ pub(super) struct CacheTable {
     /// Maximum total size in bytes of the cached results and their arguments. Defaults to 64 MiB.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_bytes: Option<usize>,
-    /// Where the results are cached. Defaults to `memory`.
-    store: Option<CacheStoreName>,
-}
-
-/// Where results are cached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum CacheStoreName {
-    /// The memory of this process.
-    #[default]
-    Memory,
-    /// The memory of this process, and the Redis server of the `[redis]` section, so that replicas
-    /// share the results.
-    Redis,
+    /// Where the results are cached. With `redis`, they are cached both in the memory of this
+    /// process and in Redis, so that replicas share them. Defaults to `memory`.
+    store: Option<StoreName>,
 }
 
 /// The calls that share cached results.
@@ -122,11 +115,11 @@ impl CacheTable {
             Some(_) => (),
         }
         let store = match self.store.unwrap_or_default() {
-            CacheStoreName::Redis => {
+            StoreName::Redis => {
                 redis.required(&at("store"), reader);
                 redis.cache(reader.own_view(SECTION))
             }
-            CacheStoreName::Memory => None,
+            StoreName::Memory => None,
         };
         let per = match self.per {
             Some(PerName::All) => Per::All,

@@ -3,10 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{
-    BackendConfig, failure::one_of, filter::selection, from_name::from_name, read::Reader,
-    source::sanitized,
-};
+use super::{BackendConfig, failure::one_of, filter::selection, read::Reader, source::sanitized};
 use crate::{
     alias::AliasLayer,
     composite::{CompositeLayer, FlowLabel, FlowPolicy, FlowViolation, Segment},
@@ -29,27 +26,11 @@ pub(super) struct FlowTable {
     backends: Option<Vec<String>>,
     /// The labels of the tools. A tool has the labels of all entries that match it. Required unless
     /// `annotations` is `true`.
-    labels: Option<Vec<LabelName>>,
+    labels: Option<Vec<FlowLabel>>,
     /// Whether the annotations of the tools are labels, too: `destructiveHint`, `readOnlyHint` and
     /// `openWorldHint`. A tool is `destructive`, `untrusted` and `egress` unless its annotations
     /// deny it. Defaults to `false`.
     annotations: Option<bool>,
-}
-
-/// A label of a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum LabelName {
-    /// The results contain private data, which must not reach `egress` tools.
-    Private,
-    /// The results contain text that others can write. It must not reach `destructive` tools, and
-    /// must not decide what a composite does.
-    Untrusted,
-    /// The tool makes its arguments visible to others.
-    Egress,
-    /// The tool changes or deletes something.
-    Destructive,
 }
 
 /// Converts the `[[flow]]` tables to a [`FlowPolicy`] for the tool names of the router. Reports
@@ -84,8 +65,8 @@ pub(super) fn build(
         }
         let tools = selection(table.tools, None, ["tools", ""], &path, reader);
         let prefixes = table.backends.map(|names| prefixes(&names, backends, &path, reader));
-        let labels = table.labels.into_iter().flatten().map(FlowLabel::from);
-        policy.add(tools, prefixes, labels.collect(), trusts_annotations);
+        let labels = table.labels.unwrap_or_default();
+        policy.add(tools, prefixes, labels, trusts_annotations);
     }
     policy
 }
@@ -168,5 +149,3 @@ pub(super) fn check(
         composites.remark(report.remarks);
     }
 }
-
-from_name!(LabelName => FlowLabel { Private Untrusted Egress Destructive });

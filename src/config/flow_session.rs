@@ -4,9 +4,7 @@ use std::time;
 
 use serde::Deserialize;
 
-use super::{
-    duration::Duration, flow::original, from_name::from_name, read::Reader, set_some::SetSome,
-};
+use super::{duration::Duration, flow::original, read::Reader, set_some::SetSome};
 use crate::{
     alias::AliasLayer,
     composite::FlowPolicy,
@@ -23,27 +21,10 @@ const SECTION: &str = "flow_session";
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FlowSessionTable {
     /// How to handle such a call.
-    mode: Option<ModeName>,
+    mode: Option<SessionMode>,
     /// Time after which a session that has received no further labeled result no longer has its
     /// labels. Defaults to 1 hour.
     expires_after: Option<Duration>,
-}
-
-/// How to handle a call of an `egress` tool in a session that has received private and untrusted
-/// data.
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum ModeName {
-    /// The call is allowed. The labels that sessions have received are not recorded.
-    Off,
-    /// The call is allowed, and a warning is logged.
-    Warn,
-    /// The call is denied, and a warning is logged.
-    Deny,
-    /// The client asks its user, who sees the arguments. The call is denied if the user declines,
-    /// or if the client does not support elicitation. A warning is logged.
-    Ask,
 }
 
 /// The settings of the `[flow_session]` section.
@@ -73,10 +54,7 @@ pub(super) fn build(
         let message = "`expires_after` is zero: expected more, or `mode = \"off\"`";
         reader.report(&at("expires_after"), message);
     }
-    FlowSessionConfig {
-        mode: table.mode.map_or_else(SessionMode::default, From::from),
-        expires_after,
-    }
+    FlowSessionConfig { mode: table.mode.unwrap_or_default(), expires_after }
 }
 
 // === impl FlowSessionConfig ===
@@ -92,5 +70,3 @@ impl FlowSessionConfig {
             .original(move |tool| original(&alias, tool))
     }
 }
-
-from_name!(ModeName => SessionMode { Off Warn Deny Ask });

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 #[cfg(any(feature = "stdio", feature = "http"))]
 use super::BackendConfig;
-use super::{LockError, from_name::from_name, include::Sources, read::Reader};
+use super::{LockError, include::Sources, read::Reader};
 #[cfg(any(feature = "stdio", feature = "http"))]
 use crate::lock::LockLayer;
 use crate::{
@@ -28,35 +28,9 @@ pub(super) struct LockTable {
     file: Option<String>,
     /// How to handle a tool whose definition differs from the approved definition in the lock file.
     /// Defaults to `hide`.
-    on_drift: Option<OnDriftName>,
+    on_drift: Option<OnDrift>,
     /// How to handle a tool that is not in the lock file. Defaults to `hide`.
-    on_new: Option<OnNewName>,
-}
-
-/// How to handle a tool whose definition differs from the approved definition in the lock file.
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum OnDriftName {
-    /// The tool is neither listed nor callable.
-    Hide,
-    /// The tool stays available, and a warning is logged.
-    Warn,
-    /// All requests to the backend that provides the tool fail.
-    Fail,
-}
-
-/// How to handle a tool that is not in the lock file.
-#[derive(Clone, Copy, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum OnNewName {
-    /// The tool is neither listed nor callable.
-    Hide,
-    /// The tool is available, and a warning is logged.
-    Warn,
-    /// The tool is available, and no warning is logged.
-    Allow,
+    on_new: Option<OnNew>,
 }
 
 /// The `[lock]` settings of a configuration file: the path of the lock file, which contains
@@ -83,8 +57,8 @@ pub(super) fn build(
     }
     let file = sources.directory().join(file);
     sources.set_lock(file.clone());
-    let on_drift = table.on_drift.map_or_else(OnDrift::default, OnDrift::from);
-    let on_new = table.on_new.map_or_else(OnNew::default, OnNew::from);
+    let on_drift = table.on_drift.unwrap_or_default();
+    let on_new = table.on_new.unwrap_or_default();
     Some(LockConfig { file, on_drift, on_new })
 }
 
@@ -120,6 +94,3 @@ impl LockConfig {
         Ok(())
     }
 }
-
-from_name!(OnDriftName => OnDrift { Hide Warn Fail });
-from_name!(OnNewName => OnNew { Hide Warn Allow });

@@ -758,7 +758,6 @@ mod file;
 mod filter;
 mod flow;
 mod flow_session;
-mod from_name;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod gateway;
 mod header;

@@ -40,6 +40,18 @@ pub(super) struct RedisTable {
     timeout: Option<Duration>,
 }
 
+/// The place where a store keeps its contents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StoreName {
+    /// The memory of this process.
+    #[default]
+    Memory,
+    /// The Redis server of the `[redis]` section.
+    Redis,
+}
+
 /// The Redis server in which replicas share their state, with its settings. Contains no server if
 /// the file has no valid `[redis]` section.
 #[derive(Clone, Debug, Default)]
@@ -90,16 +102,13 @@ pub(super) fn build(table: Option<RedisTable>, reader: &mut Reader<'_, '_>) -> R
 // === impl RedisConfig ===
 
 impl RedisConfig {
-    pub(super) const fn settings(&self) -> &RedisSettings {
-        &self.settings
-    }
-
-    /// Reports an error if the file has no `[redis]` section. `path` is the path of a value that
-    /// requires a Redis server, such as `store = "redis"`.
-    pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) {
+    /// Returns the settings of the server for the store that the value at `path` puts in Redis,
+    /// such as `store = "redis"`. Reports an error if the file has no `[redis]` section.
+    pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> RedisSettings {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             reader.report(path, "missing section `[redis]` with its `url`");
         }
+        self.settings.clone()
     }
 
     /// Creates a store in Redis for suspended runs or for full tool results. If the file defines no

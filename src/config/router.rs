@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{from_name::from_name, read::Reader};
+use super::read::Reader;
 use crate::{adapter::router::Conflicts, names::MAX_SEPARATOR};
 
 /// The `[router]` settings of a configuration file. The router merges the backends of the file into
@@ -24,32 +24,14 @@ pub(super) struct RouterTable {
     separator: Option<String>,
     /// How the router resolves name conflicts, if several backends have a tool, prompt or resource
     /// of the same name. By default, it adds a prefix to each name.
-    conflicts: Option<ConflictsName>,
-}
-
-/// How the router resolves name conflicts, if several backends have a tool, prompt or resource of
-/// the same name.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum ConflictsName {
-    /// The names of tools and prompts begin with the prefix of their backend, to avoid conflicts.
-    Prefix,
-    /// Names are unchanged. If several backends have a tool, prompt or resource of the same name,
-    /// clients use that of the first of these backends in the file.
-    Priority,
-    /// Names are unchanged. If several backends have a tool, prompt or resource of the same name,
-    /// clients can use none of them.
-    Manual,
+    conflicts: Option<Conflicts>,
 }
 
 /// Converts the `[router]` section to a [`RouterConfig`], and reports errors in the section to
 /// `reader`.
 pub(super) fn build(table: RouterTable, reader: &mut Reader<'_, '_>) -> RouterConfig {
-    let mut router = RouterConfig {
-        conflicts: table.conflicts.map(Conflicts::from).unwrap_or_default(),
-        ..RouterConfig::default()
-    };
+    let mut router =
+        RouterConfig { conflicts: table.conflicts.unwrap_or_default(), ..RouterConfig::default() };
     match table.separator {
         Some(separator) if is_separator(&separator) => router.separator = separator,
         Some(_) => {
@@ -91,5 +73,3 @@ impl Default for RouterConfig {
         Self { separator: "_".to_owned(), conflicts: Conflicts::default() }
     }
 }
-
-from_name!(ConflictsName => Conflicts { Prefix Priority Manual });

@@ -125,13 +125,11 @@ pub(super) fn build(
     for (key, _, stores) in misplaced.into_iter().filter(|(_, is_misplaced, _)| *is_misplaced) {
         reader.report(&at(key), format!("`{key}` belongs to {stores}"));
     }
-    if store == StoreName::Redis {
-        redis.required(&at("store"), reader);
-    }
+    let redis_settings = (store == StoreName::Redis).then(|| redis.required(&at("store"), reader));
     let sizes = [table.max_state_bytes, table.max_total_bytes, table.max_caller_bytes];
     let settings = Settings {
         store,
-        redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
+        redis: redis_settings,
         keys: keys(table.keys.map(Secret::into_exposed), reader),
         limits: StoreLimits::build(StoreOf::Runs, table.ttl, sizes, caller, reader),
     };

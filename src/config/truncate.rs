@@ -9,7 +9,7 @@ use super::{
     caller::CallerConfig,
     duration::Duration,
     read::Reader,
-    redis::{RedisConfig, RedisSettings},
+    redis::{RedisConfig, RedisSettings, StoreName},
     set_some::SetSome,
     store_limits::{StoreLimits, StoreOf},
 };
@@ -47,18 +47,6 @@ pub(super) struct ResultsTable {
     /// it defaults to `max_total_bytes`. In Redis, it is unlimited by default.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_caller_bytes: Option<usize>,
-}
-
-/// The store of the full versions of truncated results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum StoreName {
-    /// The memory of this process.
-    #[default]
-    Memory,
-    /// The Redis server of the `[redis]` section.
-    Redis,
 }
 
 /// The layer that truncates tool results, and the store of full results.
@@ -152,17 +140,17 @@ impl ResultsTable {
     ) -> Settings {
         let at = |key: &str| [RESULTS.into(), Segment::from(key)];
         let store = self.store.unwrap_or_default();
-        if store == StoreName::Redis {
-            redis.required(&at("store"), reader);
+        let redis = (store == StoreName::Redis).then(|| {
             if self.max_total_bytes.is_some() {
                 let message = "`max_total_bytes` belongs to `store = \"memory\"`";
                 reader.report(&at("max_total_bytes"), message);
             }
-        }
+            redis.required(&at("store"), reader)
+        });
         let sizes = [self.max_result_bytes, self.max_total_bytes, self.max_caller_bytes];
         Settings {
             view: reader.own_view(RESULTS).map(str::to_owned),
-            redis: (store == StoreName::Redis).then(|| redis.settings().clone()),
+            redis,
             limits: StoreLimits::build(StoreOf::Results, self.ttl, sizes, caller, reader),
         }
     }

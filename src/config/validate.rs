@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{from_name::from_name, read::Reader};
+use super::read::Reader;
 use crate::{
     composite::Segment,
     limit::LimitLayer,
@@ -24,20 +24,7 @@ pub(super) struct ValidateTable {
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
     /// How to handle a tool call whose arguments do not match the input schema of the tool.
-    schema: Option<SchemaName>,
-}
-
-/// How to handle a tool call whose arguments do not match the input schema of the tool.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-enum SchemaName {
-    /// Do not check the arguments.
-    Off,
-    /// Accept the call, but log that the arguments do not match.
-    Warn,
-    /// Reject the call if the arguments do not match.
-    Strict,
+    schema: Option<SchemaMode>,
 }
 
 /// Default maximum size of a client request in bytes. Equal to rmcp's limit for HTTP requests. Over
@@ -59,8 +46,7 @@ pub(super) fn build(
     reader: &mut Reader<'_, '_>,
 ) -> (LimitLayer, ValidateLayer) {
     let mut limit = limit;
-    let mut validate =
-        ValidateLayer::new().schema(table.schema.map(SchemaMode::from).unwrap_or_default());
+    let mut validate = ValidateLayer::new().schema(table.schema.unwrap_or_default());
     if let Some(bytes) = reader.not_zero(path, "max_argument_bytes", table.max_argument_bytes) {
         limit = limit.max_argument_bytes(bytes);
         validate = validate.max_argument_bytes(bytes);
@@ -71,5 +57,3 @@ pub(super) fn build(
     }
     (limit, validate)
 }
-
-from_name!(SchemaName => SchemaMode { Off Warn Strict });

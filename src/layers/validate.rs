@@ -80,6 +80,7 @@ mod schemas;
 use std::{fmt, mem, ops::ControlFlow, sync::Arc};
 
 use rmcp::model::CallToolRequestParams;
+use serde::Deserialize;
 use serde_json::Value;
 use tower_layer::Layer;
 
@@ -96,17 +97,18 @@ use crate::{
 /// Maximum number of characters of a tool name in a warning. Longer names are truncated.
 const MAX_DISPLAYED_NAME: usize = 128;
 
-/// How a [`ValidateLayer`] handles a call whose arguments do not match the input schema of the
-/// tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How to handle a tool call whose arguments do not match the input schema of the tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SchemaMode {
-    /// Forwards all calls without checking their arguments. This is the default.
+    /// Forward the call. Arguments are not checked.
     #[default]
     Off,
-    /// Logs a warning about a call with invalid arguments, and forwards the call.
+    /// Log a warning, and forward the call.
     Warn,
-    /// Rejects a call with invalid arguments.
+    /// Reject the call.
     Strict,
 }
 

@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::names;
 
 /// The rule of a router for items, such as tools, that have the same name in several backends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Conflicts {
-    /// Each tool and prompt has a name that starts with the prefix of its backend, as in
+    /// The names of tools and prompts start with the prefix of their backend, as in
     /// `github_search`. Two names can still be equal if one prefix starts with another. Tools and
     /// prompts with equal names are left out.
     ///
@@ -18,7 +22,7 @@ pub enum Conflicts {
     #[default]
     Prefix,
     /// Names of items are not changed. If several backends list the same item, it belongs to the
-    /// first of them, in the order in which the backends were added.
+    /// first of them, in the order of the backends.
     Priority,
     /// Names of items are not changed. If several backends offer an item with the same name, the
     /// router leaves out all of these items until they are renamed.

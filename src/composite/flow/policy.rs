@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use rmcp::model::ToolAnnotations;
+use serde::Deserialize;
 
 use crate::{
     composite::effect::Effect,
@@ -64,14 +65,15 @@ struct FlowRule {
 }
 
 /// A label of a tool, which describes its results or its effects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FlowLabel {
-    /// The results contain private data. They must not reach an [`Egress`](Self::Egress) tool.
+    /// The results contain private data. They must not reach an `egress` tool.
     Private,
     /// The results contain text that others can write, such as a web page or a public issue. They
-    /// must not reach a [`Destructive`](Self::Destructive) tool, and must not decide what a
-    /// composite does.
+    /// must not reach a `destructive` tool, and must not decide what a composite does.
     Untrusted,
     /// The tool makes its arguments visible to others.
     Egress,

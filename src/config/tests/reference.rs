@@ -86,7 +86,12 @@ fn generated() -> String {
 
 /// Returns a description of the schema as a single line of a Markdown table.
 fn one_line(description: &Value) -> String {
-    description.as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|")
+    description
+        .as_str()
+        .unwrap_or_default()
+        .replace("\n\n", " ")
+        .replace('\n', " ")
+        .replace('|', "\\|")
 }
 
 /// Returns the anchor of the heading of a table on GitHub and docs.rs.

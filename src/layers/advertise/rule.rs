@@ -3,6 +3,7 @@
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use rmcp::model::{CallToolRequestParams, ListToolsResult};
+use serde::Deserialize;
 
 use super::{
     index::Index,
@@ -17,29 +18,32 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Whether clients can call a tool that an [`AdvertiseLayer`](super::AdvertiseLayer) hides from
-/// them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whether clients can call a tool that an advertise layer hides from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Calls {
-    /// Rejects a call to a hidden tool with the same error as a call to a tool that does not exist.
+    /// Reject a call of a hidden tool with the same error as a call of a tool that does not exist.
     #[default]
     Refuse,
-    /// Forwards a call to a hidden tool. The tool is callable, although it is missing from the list
+    /// Forward a call of a hidden tool. The tool is callable, although it is missing from the list
     /// of tools.
     Allow,
 }
 
-/// How clients find the tools that an [`AdvertiseLayer`](super::AdvertiseLayer) shows them: in the
-/// list of tools, or with a search tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How clients find the tools that an advertise layer shows them: in the list of tools, or with a
+/// search tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Mode {
-    /// Clients see all advertised tools in the list of tools.
+    /// List all advertised tools.
     #[default]
     List,
-    /// Clients see only two tools: `search_tools` searches the advertised tools, and `call_tool`
-    /// calls one of them.
+    /// List only two tools: `search_tools` searches the advertised tools, and `call_tool` calls one
+    /// of them.
     Search,
 }
 

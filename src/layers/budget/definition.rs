@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::Deserialize;
+
 use crate::pattern::Selection;
 
 /// The setting that limits the cost of a composite's run. An error about this limit contains
@@ -34,24 +36,28 @@ pub struct Budget {
     max_per_call: Option<u64>,
 }
 
-/// The unit of a [`Budget`]: whether it limits the number, size or cost of tool calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The unit of a budget: whether it limits the number, size or cost of tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Unit {
-    /// Limits the number of tool calls.
+    /// The number of tool calls.
     Calls,
-    /// Limits the size of tool results in bytes. The size of a result is the length of all its
-    /// strings and keys, including Base64 data, plus a few bytes for each other value.
+    /// The size of tool results in bytes. The size of a result is the length of all its strings and
+    /// keys, including Base64 data, plus a few bytes for each other value.
     ///
     /// Because the size of a result is unknown before the call, a budget of bytes allows calls
     /// while any bytes are left. The results of the last calls may therefore exceed the limit.
     Bytes,
-    /// Limits the total [cost](super::Cost) of tool calls, such as cents or tokens.
+    /// The total cost of tool calls, such as cents or tokens.
     Cost,
 }
 
-/// The scope of a [`Budget`]: which tool calls share it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The scope of a budget: which tool calls share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Per {
     /// All tool calls in a run share the budget. A run consists of a tool call from a client and
@@ -59,7 +65,7 @@ pub enum Per {
     ///
     /// A budget per run is never refilled, because its balance is dropped when the run ends.
     Run,
-    /// All tool calls from the same [caller](super::BudgetLayer::caller) share the budget.
+    /// All tool calls from the same caller share the budget.
     Caller,
     /// All tool calls share the budget.
     #[default]

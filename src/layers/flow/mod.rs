@@ -94,6 +94,7 @@ mod rule;
 mod service;
 mod sessions;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::{layer::FlowLayer, service::Flow};
@@ -112,24 +113,21 @@ pub mod future {
     pub use crate::response_future::ResponseFuture;
 }
 
-/// Determines what happens if a session that has received private and untrusted data calls an
-/// egress tool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a flow layer handles a call of an egress tool in a session that has received private and
+/// untrusted data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SessionMode {
-    /// Allows calls of egress tools in all sessions. The layer does not record which data a session
-    /// has received.
+    /// Allow the call. The layer does not record which data a session has received.
     #[default]
     Off,
-    /// Allows calls of egress tools in all sessions. If a session has received private and
-    /// untrusted data, the layer logs the call as a warning, at most once in ten seconds.
+    /// Allow the call, and log a warning, at most once in ten seconds.
     Warn,
-    /// Denies calls of egress tools in sessions that have received private and untrusted data. Logs
-    /// them like [`Warn`](Self::Warn).
+    /// Deny the call, and log a warning, at most once in ten seconds.
     Deny,
-    /// Asks the user before a session that has received private and untrusted data calls an egress
-    /// tool. The question shows the arguments. The call is forwarded if the user accepts. It is
-    /// rejected like with [`Deny`](Self::Deny) if the user does not accept, or if the client does
-    /// not support elicitation.
+    /// Ask the user, who sees the arguments. The call is forwarded if the user accepts. It is
+    /// denied if the user does not accept, or if the client does not support elicitation.
     Ask,
 }

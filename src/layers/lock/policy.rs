@@ -1,31 +1,35 @@
 //! Policies for tools that differ from a lock.
 
-/// The policy of a [`LockLayer`](super::LockLayer) for tools whose definitions differ from the
-/// approved definitions in the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use serde::Deserialize;
+
+/// The policy of a lock layer for tools whose definitions differ from the approved definitions in
+/// the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnDrift {
-    /// Hides the tool and logs a warning. The tool is neither listed nor callable. This is the
-    /// default.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable.
     #[default]
     Hide,
-    /// Logs a warning. The tool stays available with its changed, unapproved definition.
+    /// Log a warning. The tool stays available with its changed, unapproved definition.
     Warn,
-    /// Logs a warning, and rejects all requests to the server with an error.
+    /// Log a warning, and reject all requests to the server with an error.
     Fail,
 }
 
-/// The policy of a [`LockLayer`](super::LockLayer) for tools that are not in the lock, so that no
-/// operator has approved them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The policy of a lock layer for tools that are not in the lock, so that no operator has approved
+/// them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnNew {
-    /// Hides the tool and logs a warning. The tool is neither listed nor callable. This is the
-    /// default.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable.
     #[default]
     Hide,
-    /// Logs a warning. The tool is available, although it is not in the lock.
+    /// Log a warning. The tool is available, although it is not in the lock.
     Warn,
-    /// Makes a tool that is not in the lock available, without a warning.
+    /// Make the tool available, without a warning.
     Allow,
 }
