@@ -402,23 +402,27 @@ fn declarations(tokens: &[Spanned]) -> (Vec<String>, &[Spanned]) {
     while let [Spanned { token: Token::Variable(name), .. }, after @ ..] = rest {
         variables.push(name.clone());
         rest = after;
-        if take(&mut rest, ':') && take(&mut rest, '=') {
+        if take(&mut rest, ":=") {
             return (variables, rest);
         }
-        if !take(&mut rest, ',') {
+        if !take(&mut rest, ",") {
             break;
         }
     }
     (Vec::new(), tokens)
 }
 
-/// Removes the symbol from the beginning of `rest`. Returns `false` if something else is there.
-fn take(rest: &mut &[Spanned], symbol: char) -> bool {
-    let is_there = rest.first().is_some_and(|first| first.token == Token::Symbol(symbol));
-    if is_there {
-        *rest = &rest[1..];
+/// Removes the symbols from the beginning of `rest`. Returns `false` if something else is there.
+fn take(rest: &mut &[Spanned], symbols: &str) -> bool {
+    let mut after = *rest;
+    for symbol in symbols.chars() {
+        match after {
+            [first, others @ ..] if first.token == Token::Symbol(symbol) => after = others,
+            _ => return false,
+        }
     }
-    is_there
+    *rest = after;
+    true
 }
 
 /// Parses an expression with pipes. For example, `a b | c d` means `c d (a b)`.
@@ -441,7 +445,7 @@ fn pipe(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<Expr
     let mut value = None;
     loop {
         let command = command(rest, span, depth, value)?;
-        if !take(rest, '|') {
+        if !take(rest, "|") {
             return Ok(command);
         }
         value = Some(command);
@@ -508,7 +512,7 @@ fn operand(rest: &mut &[Spanned], span: &Range<usize>, depth: usize) -> Result<O
         }
         Token::Symbol('(') => {
             let inner = pipe(rest, span, depth + 1)?;
-            if !take(rest, ')') {
+            if !take(rest, ")") {
                 return Err(Fault::new("the parenthesis is not closed", first.span.clone()));
             }
             Base::Value(Box::new(inner))

@@ -121,6 +121,11 @@ fn constructs_without_equivalent_are_named() {
             "variables have no equivalent, except in `range` and `with`",
             "{{$x := .params.y}}",
         ),
+        (
+            "{{range $i :, $e := .params.l}}{{end}}",
+            "variables have no equivalent, except in `range` and `with`",
+            "{{range $i :, $e := .params.l}}",
+        ),
         ("{{$x}}", "the variable `$x` is not defined", "$x"),
         (
             "{{range $i, $e := .params.l}}{{range $e}}{{$i}}{{end}}{{end}}",
