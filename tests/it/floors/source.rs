@@ -232,9 +232,10 @@ pub(super) fn read_all(src: &Path) -> Vec<Source> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let name = path.file_stem().unwrap();
-            if name == "tests" || name == "bin" {
-            } else if path.is_dir() {
+            if path.file_stem().unwrap() == "tests" || path == src.join("bin") {
+                continue;
+            }
+            if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 sources.push(source(path.strip_prefix(src).unwrap(), &path));

@@ -16,7 +16,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{
     contract::{allocations_of, without_spans},
-    support::{Era, detached},
+    support::{Era, detached, subscribe},
 };
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -166,7 +166,7 @@ fn disabled_spans_allocate_nothing() {
     drop(guard);
     let filter = tracing_subscriber::EnvFilter::new("warn");
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = subscribe(subscriber);
     assert_eq!(allocations_of(&TraceLayer::new(), request), 0);
 }
 
@@ -178,7 +178,7 @@ async fn values_too_long_for_a_span_are_not_copied() {
     let mut request = testing::request(&long, json!({}));
     *request.context_mut() = context.into();
     let subscriber = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _guard = subscribe(subscriber);
     let server = service_fn(|_: Request| ready(Ok::<_, Infallible>(Reply::unknown_tool("x"))));
     let mut service = TraceLayer::new().layer(server);
     let call = || drop(service.call(request).now_or_never().unwrap());
