@@ -59,7 +59,8 @@ pub(super) struct BudgetTable {
 struct LimitTable {
     /// The name of the budget. Error messages of rejected calls contain the name.
     name: Option<String>,
-    /// The unit of the budget: calls, bytes of results, or cost. Defaults to calls.
+    /// The unit of the budget: calls, bytes of results, or cost as defined in `costs`. Defaults to
+    /// calls.
     count: Option<Unit>,
     /// The size of the budget, in the unit that `count` selects.
     #[cfg_attr(test, schemars(range(min = 1)))]
@@ -164,7 +165,7 @@ pub(super) fn build(
         view: reader.own_view(SECTION).map(str::to_owned),
         lease: reader.not_zero(&path, "lease", table.lease).map(|Duration(lease)| lease),
         max_callers: reader.not_zero(&path, "max_callers", table.max_callers),
-        redis: redis_settings,
+        redis: redis_settings.cloned(),
         admit: table.when_away == Some(AwayName::Admit),
     };
     let layer = layer(table.limits, table.costs, caller, reader);

@@ -8,7 +8,7 @@ use crate::composite::Segment;
 pub(super) const MAX_MISTAKES: usize = 100;
 
 /// A mistake in a configuration file: the error message, the path of the invalid value, and its
-/// span in the text.
+/// span. The span is that in the text that was read: the file, or a template in it.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) path: Vec<Segment>,
@@ -29,7 +29,7 @@ pub(super) struct Faults {
 // === impl Fault ===
 
 impl Fault {
-    /// Creates a mistake that belongs to no value, such as a syntax error.
+    /// Creates a mistake without a path.
     pub(super) fn new(message: impl Into<String>, span: Range<usize>) -> Self {
         Self { path: Vec::new(), message: message.into(), span }
     }

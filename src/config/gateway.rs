@@ -300,7 +300,7 @@ impl Gateway {
         shared.closed.cancel();
         let _reloading = shared.reloading.lock().await;
         let running = shared.main.views().running();
-        // All views and previous configurations share these stores.
+        // All views share the tasks and the cancelled runs.
         let stores = running.stores();
         stores.tasks.close().await;
         stores.cancelled_runs.finished().await;

@@ -104,11 +104,11 @@ pub(super) fn build(table: Option<RedisTable>, reader: &mut Reader<'_, '_>) -> R
 impl RedisConfig {
     /// Returns the settings of the server for the store that the value at `path` puts in Redis,
     /// such as `store = "redis"`. Reports an error if the file has no `[redis]` section.
-    pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> RedisSettings {
+    pub(super) fn required(&self, path: &[Segment], reader: &mut Reader<'_, '_>) -> &RedisSettings {
         if self.settings == RedisSettings::default() && !reader.has_fault_in(&[SECTION.into()]) {
             reader.report(path, "missing section `[redis]` with its `url`");
         }
-        self.settings.clone()
+        &self.settings
     }
 
     /// Creates a store in Redis for suspended runs or for full tool results. If the file defines no

@@ -129,7 +129,7 @@ pub(super) fn build(
     let sizes = [table.max_state_bytes, table.max_total_bytes, table.max_caller_bytes];
     let settings = Settings {
         store,
-        redis: redis_settings,
+        redis: redis_settings.cloned(),
         keys: keys(table.keys.map(Secret::into_exposed), reader),
         limits: StoreLimits::build(StoreOf::Runs, table.ttl, sizes, caller, reader),
     };

@@ -150,7 +150,7 @@ impl ResultsTable {
         let sizes = [self.max_result_bytes, self.max_total_bytes, self.max_caller_bytes];
         Settings {
             view: reader.own_view(RESULTS).map(str::to_owned),
-            redis,
+            redis: redis.cloned(),
             limits: StoreLimits::build(StoreOf::Results, self.ttl, sizes, caller, reader),
         }
     }

@@ -128,6 +128,7 @@ pub enum SessionMode {
     /// Deny the call, and log a warning, at most once in ten seconds.
     Deny,
     /// Ask the user, who sees the arguments. The call is forwarded if the user accepts. It is
-    /// denied if the user does not accept, or if the client does not support elicitation.
+    /// denied if the user does not accept, or if the client does not support elicitation. Either
+    /// way, a warning is logged, at most once in ten seconds.
     Ask,
 }

@@ -9,12 +9,12 @@ use serde::Deserialize;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnDrift {
-    /// Hide the tool and log a warning. The tool is neither listed nor callable.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable. The default.
     #[default]
     Hide,
     /// Log a warning. The tool stays available with its changed, unapproved definition.
     Warn,
-    /// Log a warning, and reject all requests to the server with an error.
+    /// Log a warning, and reject all requests to the server that offers the tool, with an error.
     Fail,
 }
 
@@ -25,7 +25,7 @@ pub enum OnDrift {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnNew {
-    /// Hide the tool and log a warning. The tool is neither listed nor callable.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable. The default.
     #[default]
     Hide,
     /// Log a warning. The tool is available, although it is not in the lock.
