@@ -1,4 +1,4 @@
-//! Servers that keep state and continue runs after a process has ended.
+//! State that outlives a process: stores in Redis, and runs of tasks that Restate executes.
 
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -1,4 +1,4 @@
-//! Locks mutexes without poisoning.
+//! Locks mutexes, and ignores poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -82,8 +82,8 @@ pub(super) enum State {
 }
 
 /// A guard for a caller's pending request to subscribe to a resource, or to unsubscribe from it. If
-/// the request is cancelled or fails, the guard ends the subscription at the server in the
-/// background.
+/// the request is cancelled, or if the request to subscribe fails, the guard ends the subscription at
+/// the server in the background.
 pub(super) struct PendingSubscription<'r> {
     remote: &'r Remote,
     uri: Option<Arc<str>>,
@@ -363,7 +363,7 @@ impl Remote {
 // === impl PendingSubscription ===
 
 impl PendingSubscription<'_> {
-    /// Disarms the guard, because the server has answered the request or will receive it later.
+    /// Disarms the guard, because the request has ended and nothing must be undone.
     pub(super) fn done(mut self) {
         self.uri = None;
     }

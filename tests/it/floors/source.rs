@@ -17,7 +17,7 @@ pub(super) type Named = Vec<String>;
 
 /// A file of the crate.
 pub(super) struct Source {
-    /// Relative to `src`.
+    /// Relative to the folder of the crate root, such as `src`.
     pub(super) path: PathBuf,
     /// The path of its module, such as `["crate", "filter", "layer"]`.
     pub(super) module: Named,
@@ -225,7 +225,8 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Reads all files of a crate, whose root is in the folder, except those with only tests.
+/// Reads all files of a crate, whose root is in the folder, except those with only tests. The folder
+/// `bin` contains other crates.
 pub(super) fn read_all(src: &Path) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut folders = vec![src.to_owned()];

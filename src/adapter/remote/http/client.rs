@@ -73,8 +73,8 @@ impl HttpClient {
     }
 }
 
-// The connection has no other `Authorization` header than that of the `Bearer`, so the header that
-// rmcp passes is always `None`.
+// The token that rmcp passes is always `None`, because the configuration of the transport sets no
+// `auth_header`. Tokens come from the `Bearer`, and a fixed `Authorization` header is in `headers`.
 impl StreamableHttpClient for HttpClient {
     type Error = reqwest::Error;
 
