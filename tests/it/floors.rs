@@ -10,6 +10,7 @@ use std::{
 use regex::Regex;
 
 mod cycles;
+mod modules;
 mod source;
 
 use self::source::{Named, Source};
@@ -115,6 +116,21 @@ fn architecture_names_existing_files() {
         let is_file = ["src", ""].iter().any(|top| package().join(top).join(&file).is_file());
         assert!(is_file, "{file} does not exist");
     }
+}
+
+/// The compiler ignores a file that neither a module nor a manifest names, with the tests in it.
+#[test]
+fn file_is_compiled() {
+    let folders = ["src", "tests", "benches", "examples"].map(|folder| package().join(folder));
+    let files: Vec<_> = folders.iter().flat_map(|folder| modules::files(folder, "rs")).collect();
+    assert!(files.len() > 900, "{}", files.len());
+    let roots = modules::crate_roots(package());
+    let mut compiled = roots.clone();
+    for file in &files {
+        compiled.extend(modules::declared_files(file, roots.contains(file)));
+    }
+    let ignored: Vec<_> = files.iter().filter(|file| !compiled.contains(*file)).collect();
+    assert!(ignored.is_empty(), "no module and no manifest names {ignored:?}");
 }
 
 #[test]

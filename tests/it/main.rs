@@ -87,6 +87,7 @@ mod program;
 mod programs;
 #[cfg(all(feature = "config", feature = "remote"))]
 mod progress;
+mod redact;
 #[cfg(feature = "http")]
 mod relay;
 #[cfg(feature = "cli")]
