@@ -50,6 +50,32 @@ fn operators_and_filters_return_the_expected_values() {
     }
 }
 
+/// The expected values are those of Python, whose operators Jinja uses.
+#[test]
+fn quotients_are_rounded_down_and_remainders_have_the_sign_of_the_divisor() {
+    let cases = [
+        ("[7 // 2, -7 // 2, 7 // -2, -7 // -2]", json!([3, -4, -4, 3])),
+        ("[7 % 3, -7 % 3, 7 % -3, -7 % -3, -6 % 3]", json!([1, 2, -2, -1, 0])),
+        ("[7.5 // 2, -7.5 // 2, 7.5 // -2, -7.5 // -2]", json!([3.0, -4.0, -4.0, 3.0])),
+        ("[7.5 % 2, -7.5 % 2, 7.5 % -2, -7.5 % -2, 6.0 % 3]", json!([1.5, 0.5, -0.5, -1.5, 0.0])),
+        ("[7 / 2, 6 / 2, 2.5 - 1, 2.5 * 2]", json!([3.5, 3.0, 1.5, 5.0])),
+        ("[2 ** 10, 2 ** -1, 4 ** 0.5, 0.0 ** 0]", json!([1024, 0.5, 2.0, 1.0])),
+        ("[5 % -1, -(2 ** 126) * 2 % -1]", json!([0, 0])),
+        ("(-(2 ** 126) * 2) // -1", json!(1.701_411_834_604_692_3e38)),
+        (
+            "[1 in 'a1', 2 in 'a1', 1.5 not in 'a1', 1 in {'1': 2}]",
+            json!([true, false, true, false]),
+        ),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(evaluate(&format!("{{{{ {written} }}}}")), Ok(expected), "{written}");
+    }
+    for written in ["1 / 0", "1 // 0", "1 % 0", "1.5 // 0", "1.5 % 0.0", "0 ** -1", "2 ** 127 * 2"]
+    {
+        assert!(evaluate(&format!("{{{{ {written} }}}}")).is_err(), "{written}");
+    }
+}
+
 #[test]
 fn loop_variable_provides_the_parts_of_an_element() {
     let cases = [
