@@ -28,7 +28,7 @@ pub(super) struct FlowRule {
 }
 
 /// The labels of calls to composites, by the name of the composite.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CompositeFlows(HashMap<String, CallFlow>);
 
 /// A forwarded tool call. Contains what the rule needs when the reply arrives.
@@ -75,7 +75,8 @@ pub(super) type Original = Arc<dyn Fn(&str) -> String + Send + Sync>;
 impl FlowRule {
     pub(super) fn new(settings: Settings) -> Self {
         let is_idle = settings.policy.is_empty();
-        let flows = settings.flows(None);
+        // An idle rule handles no calls, and therefore needs no flows.
+        let flows = if is_idle { CompositeFlows::default() } else { settings.flows(None) };
         Self { rule: Arc::new(Rule { settings, flows }), is_idle }
     }
 }
