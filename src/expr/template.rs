@@ -54,6 +54,9 @@ pub(super) struct Template(Arc<Inner>);
 struct Inner {
     written: Box<str>,
     content: Content,
+    /// For each path of the content, `true` if the template checks with `is defined` whether the
+    /// value exists, here or elsewhere. The value may then be missing everywhere in the template.
+    asked: Box<[bool]>,
     /// If `true`, the template reads a secret variable.
     has_secrets: bool,
 }
@@ -116,8 +119,8 @@ impl Template {
         };
         match content {
             Ok(content) => {
-                let has_secrets = content.has_secrets();
-                Ok(Self(Arc::new(Inner { written: text.into(), content, has_secrets })))
+                let (asked, has_secrets) = (content.asked(), content.has_secrets());
+                Ok(Self(Arc::new(Inner { written: text.into(), content, asked, has_secrets })))
             }
             Err(Mistake::Reference(error)) => Err(error),
             Err(Mistake::Syntax { reason, at }) => {
@@ -153,9 +156,8 @@ impl Template {
 
     /// Returns the text of each reference to a secret variable, such as `vars.key`.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
-        let codes = self.0.content.codes().into_iter();
-        let paths = codes.flat_map(|(code, _)| &code.paths);
-        paths.filter(|path| path.is_secret()).map(|path| &*path.text)
+        let secrets = self.0.content.paths().filter(|(path, _)| path.is_secret());
+        secrets.map(|(path, _)| &*path.text)
     }
 
     /// Returns the references whose values always appear unchanged in the value of the template.
@@ -182,35 +184,22 @@ impl Template {
     /// Returns all references to values of the run, in order. Excludes loop variables. `place` is
     /// the path of the template in an expression.
     pub(super) fn uses(&self, place: &[PathSegment]) -> Vec<Use<'_>> {
-        let codes = self.0.content.codes();
         let bare = matches!(&self.0.content, Content::Expression(code) if code.is_bare());
-        let paths: Vec<(&Path, bool)> = codes
-            .iter()
-            .flat_map(|(code, certain)| code.paths.iter().map(move |path| (path, *certain)))
-            .collect();
-        paths
-            .iter()
-            .filter_map(|(path, certain)| {
-                // Loop variables are omitted, because they are not values of the run.
-                let Start::Root(root) = path.start else { return None };
-                // A value that is checked with `is defined` anywhere in the template may be missing
-                // everywhere in the template.
-                let asked = paths.iter().any(|(other, _)| {
-                    other.asked
-                        && other.start == path.start
-                        && path.segments.starts_with(&other.segments)
-                });
-                Some(Use {
-                    place: place.to_vec(),
-                    root,
-                    path: &path.segments,
-                    optional: path.optional || asked,
-                    bare,
-                    certain: *certain && path.certain,
-                    text: &path.text,
-                })
+        let paths = self.0.content.paths().zip(&self.0.asked);
+        let uses = paths.filter_map(|((path, certain), asked)| {
+            // Loop variables are omitted, because they are not values of the run.
+            let Start::Root(root) = path.start else { return None };
+            Some(Use {
+                place: place.to_vec(),
+                root,
+                path: &path.segments,
+                optional: path.optional || *asked,
+                bare,
+                certain: certain && path.certain,
+                text: &path.text,
             })
-            .collect()
+        });
+        uses.collect()
     }
 }
 
@@ -248,8 +237,25 @@ impl Content {
         codes
     }
 
+    /// Returns all paths, in order. The flag of a path is `true` if its code is always evaluated.
+    fn paths(&self) -> impl Iterator<Item = (&Path, bool)> {
+        let codes = self.codes().into_iter();
+        codes.flat_map(|(code, certain)| code.paths.iter().map(move |path| (path, certain)))
+    }
+
     fn has_secrets(&self) -> bool {
-        self.codes().iter().flat_map(|(code, _)| &code.paths).any(Path::is_secret)
+        self.paths().any(|(path, _)| path.is_secret())
+    }
+
+    /// Returns for each path whether `is defined` checks it, or a value that contains it.
+    fn asked(&self) -> Box<[bool]> {
+        let checked: Vec<_> = self.paths().filter(|(path, _)| path.asked).collect();
+        let is_asked = |(path, _): (&Path, bool)| {
+            checked.iter().any(|(checked, _)| {
+                checked.start == path.start && path.segments.starts_with(&checked.segments)
+            })
+        };
+        self.paths().map(is_asked).collect()
     }
 }
 
