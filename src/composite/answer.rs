@@ -271,8 +271,8 @@ fn steps(
     result
 }
 
-/// Returns a text for each failed step. With `is_final`, only for each failed finally step, whose
-/// failure does not change the outcome of the run, and otherwise only for the other steps.
+/// Returns a text for each failed finally step if `is_final` is `true`, and for each other failed
+/// step if it is `false`. The failure of a finally step does not change the outcome of the run.
 fn failed_steps(
     compiled: &Compiled,
     state: &RunState,

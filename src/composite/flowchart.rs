@@ -207,7 +207,8 @@ fn edges(strategy: &Strategy, plan: &Plan) -> Vec<Edge> {
 /// from `a` to `c` is omitted.
 fn direct_needs(plan: &Plan, step: usize) -> StepSet {
     let needs = plan.needs(step);
-    // The only dependency of the step that waits for this one is this one itself.
+    // A dependency is direct if no other dependency of the step waits for it. Its dependents
+    // include itself.
     let is_direct = |&needed: &usize| plan.with_dependents(needed).intersection(needs).len() == 1;
     { needs }.filter(is_direct).collect()
 }

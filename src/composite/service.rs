@@ -230,9 +230,6 @@ where
 
 impl<S: fmt::Debug> fmt::Debug for Composite<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Composite")
-            .field("listing", &self.listing)
-            .field("state", &self.listing.rule().layer.state)
-            .finish_non_exhaustive()
+        f.debug_struct("Composite").field("listing", &self.listing).finish_non_exhaustive()
     }
 }

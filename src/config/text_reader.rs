@@ -7,8 +7,8 @@ use crate::composite::Segment;
 pub(super) struct TextReader<'r, 'a, 't> {
     /// The path of the table in the file, such as `backends[0].auth`.
     pub(super) path: Vec<Segment>,
-    /// The secrets found so far in the table, such as the values of variables. A backend redacts its
-    /// secrets in log messages.
+    /// The secrets found so far in the table, such as the values of variables. A backend redacts
+    /// its secrets in log messages.
     pub(super) secrets: Vec<String>,
     pub(super) reader: &'r mut Reader<'a, 't>,
 }

@@ -23,8 +23,8 @@ pub(super) struct ValidateTable {
     /// 128.
     #[cfg_attr(test, schemars(range(min = 1)))]
     max_depth: Option<usize>,
-    /// How to handle a tool call whose arguments do not match the input schema of the tool. Defaults
-    /// to `off`.
+    /// How to handle a tool call whose arguments do not match the input schema of the tool.
+    /// Defaults to `off`.
     schema: Option<SchemaMode>,
 }
 

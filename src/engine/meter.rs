@@ -56,8 +56,8 @@ pub(super) struct Meter {
     pub(super) outer: Option<Arc<Self>>,
 }
 
-/// The resource usage of one call of a composite, including nested runs. Stored while the run is
-/// suspended, so that limits such as `max_calls` apply to the whole call.
+/// The resource usage that a meter has counted. The usage of the whole call of a composite is
+/// stored while the run is suspended, so that limits such as `max_calls` apply to the whole call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Used {
     pub(super) calls: usize,
@@ -126,7 +126,7 @@ impl Setting {
 // === impl Meter ===
 
 impl Meter {
-    /// Creates an outermost meter, which has already counted `used`.
+    /// Creates a meter without an outer meter. It has already counted `used`.
     pub(super) fn new(max_calls: usize, max_result_bytes: usize, used: Used) -> Self {
         Self {
             max_calls,
@@ -140,6 +140,7 @@ impl Meter {
         }
     }
 
+    /// Returns the usage that this meter has counted, without that of outer meters.
     pub(super) fn used(&self) -> Used {
         Used {
             calls: self.calls.load(Ordering::Relaxed),

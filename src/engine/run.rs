@@ -165,8 +165,8 @@ impl<'p, C: Caller> Run<'p, C> {
         self.cancelled = Some(cancelled);
     }
 
-    /// Returns the handle with which observers can cancel the run. Returns `None` without
-    /// observers.
+    /// Returns the handle with which observers can cancel the run. Returns `None` if
+    /// nothing observes the run, or if it is suspended.
     pub(crate) fn handle(&self) -> Option<RunHandle> {
         self.scheduler.effects.watching.as_ref()?.handle().cloned()
     }
@@ -191,7 +191,8 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Returns the state and the observation of the run. The caller must report the result of the
     /// run with [`Observation::finish`].
     ///
-    /// If the run is suspended, a new run can resume from the returned state.
+    /// If the run is suspended, it has no observation, and a new run can resume from the returned
+    /// state.
     #[inline(always)]
     pub(crate) fn into_parts(self) -> (Box<RunState>, Option<Box<Observation<'p>>>) {
         (self.scheduler.state, self.scheduler.effects.watching)

@@ -10,8 +10,8 @@ use crate::message::checkpoint::CheckpointError;
 /// The result of storing the state of a run.
 pub(crate) type Saved = Result<(), CheckpointError>;
 
-/// Serializes and stores the state of one run. Its arguments are the state, and the resource usage
-/// of the whole call of the composite.
+/// A function that serializes and stores the state of one run. Its arguments are the state, and the
+/// resource usage of the whole call of the composite.
 pub(crate) type SaveState = dyn Fn(&RunState, Used) -> BoxFuture<'static, Saved> + Send + Sync;
 
 /// The progress of storing a run while it is running.
@@ -37,8 +37,8 @@ pub(crate) struct Unsaved {
 // === impl Saving ===
 
 impl Saving {
-    /// Creates a value for a run whose state `store` stores. `is_new` is `true` for a new run, and
-    /// `false` for a run that resumes.
+    /// Creates a value for a run. The function `store` stores the state of the run. `is_new` is
+    /// `true` for a new run, and `false` for a run that resumes.
     pub(crate) fn new(store: Box<SaveState>, is_new: bool) -> Self {
         Self { store, is_new, saved: None, pending: None, failure: None }
     }

@@ -85,7 +85,7 @@ impl Reference {
         self.optional
     }
 
-    /// Returns this reference as that of the string at `place` in an expression.
+    /// Returns the use of this reference in the string at the path `place` of an expression.
     pub(super) fn as_use(&self, place: &[PathSegment]) -> Use<'_> {
         Use {
             place: place.to_vec(),

@@ -82,8 +82,8 @@ pub(super) enum State {
 }
 
 /// A guard for a caller's pending request to subscribe to a resource, or to unsubscribe from it. If
-/// the request is cancelled, or if the request to subscribe fails, the guard ends the subscription at
-/// the server in the background.
+/// the request is cancelled, or if the request to subscribe fails, the guard ends the subscription
+/// at the server in the background.
 pub(super) struct PendingSubscription<'r> {
     remote: &'r Remote,
     uri: Option<Arc<str>>,

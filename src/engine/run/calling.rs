@@ -38,7 +38,7 @@ fn nested_id(id: &str, BranchId { step, element }: BranchId) -> String {
 }
 
 /// Converts the reply of a tool to the end of its branch, like [`Ended::of`]. The call ends now.
-/// `run` is the start of the run.
+/// `run` is the start of the run, and `begun` is the duration from there to the start of the call.
 fn ended_now(called: Called, begun: Duration, run: Instant) -> Ended {
     Ended::of(begun, called, Instant::now().saturating_duration_since(run))
 }

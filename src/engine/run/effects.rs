@@ -30,7 +30,7 @@ pub(super) struct RunEffects<'p> {
     pub(super) journaled: Option<Box<Journaled>>,
     /// `None` if the client sent no progress token.
     pub(super) progress: Option<Box<RunProgress>>,
-    /// `None` if nothing observes the run.
+    /// `None` if nothing observes the run, or if the run is suspended.
     pub(super) watching: Option<Box<Observation<'p>>>,
 }
 

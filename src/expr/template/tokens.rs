@@ -43,10 +43,10 @@ pub(super) enum Kind<'t> {
     Symbol(&'static str),
 }
 
-/// An error in a template.
+/// A syntax error in a template, or an invalid reference.
 #[derive(Debug)]
 pub(super) enum Mistake {
-    /// A syntax error. `at` is its byte position.
+    /// `at` is the byte position of the error.
     Syntax {
         reason: String,
         at: usize,

@@ -43,7 +43,7 @@ pub struct DuplicateTools(Vec<String>);
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(Either<Ready<Result<Reply, BoxError>>, Running>);
 
-/// The future of a function call. It resolves to the reply to the call.
+/// A future that resolves to the reply to a call of a function.
 pub(super) type Running = BoxFuture<'static, Result<Reply, BoxError>>;
 
 // === impl ToolSet ===

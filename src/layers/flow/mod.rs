@@ -123,12 +123,12 @@ pub enum SessionMode {
     /// Allow the call. The layer does not record which data a session has received.
     #[default]
     Off,
-    /// Allow the call, and log a warning, at most once in ten seconds.
+    /// Allow the call. At most one warning is logged in ten seconds.
     Warn,
-    /// Deny the call, and log a warning, at most once in ten seconds.
+    /// Deny the call. At most one warning is logged in ten seconds.
     Deny,
     /// Ask the user, who sees the arguments. The call is forwarded if the user accepts. It is
     /// denied if the user does not accept, or if the client does not support elicitation. Either
-    /// way, a warning is logged, at most once in ten seconds.
+    /// way, at most one warning is logged in ten seconds.
     Ask,
 }

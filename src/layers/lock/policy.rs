@@ -9,12 +9,13 @@ use serde::Deserialize;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnDrift {
-    /// Hide the tool and log a warning. The tool is neither listed nor callable. The default.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable. This is the
+    /// default.
     #[default]
     Hide,
     /// Log a warning. The tool stays available with its changed, unapproved definition.
     Warn,
-    /// Log a warning, and reject all requests to the server that offers the tool, with an error.
+    /// Log a warning, and answer all requests to the backend of the tool with an error.
     Fail,
 }
 
@@ -25,7 +26,8 @@ pub enum OnDrift {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnNew {
-    /// Hide the tool and log a warning. The tool is neither listed nor callable. The default.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable. This is the
+    /// default.
     #[default]
     Hide,
     /// Log a warning. The tool is available, although it is not in the lock.

@@ -225,8 +225,8 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Reads all files of a crate, whose root is in the folder, except those with only tests. The folder
-/// `bin` contains other crates.
+/// Reads all files of a crate, whose root is in the folder, except those with only tests. The
+/// folder `bin` contains other crates.
 pub(super) fn read_all(src: &Path) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut folders = vec![src.to_owned()];
