@@ -13,6 +13,7 @@ mod cycles;
 mod modules;
 mod source;
 
+pub(crate) use self::modules::files;
 use self::source::{Named, Source};
 
 const PROGRAM_FOLDER: &str = "src/bin/mcp-composite";
@@ -122,7 +123,7 @@ fn architecture_names_existing_files() {
 #[test]
 fn file_is_compiled() {
     let folders = ["src", "tests", "benches", "examples"].map(|folder| package().join(folder));
-    let files: Vec<_> = folders.iter().flat_map(|folder| modules::files(folder, "rs")).collect();
+    let files: Vec<_> = folders.iter().flat_map(|folder| files(folder, "rs")).collect();
     assert!(files.len() > 900, "{}", files.len());
     let roots = modules::crate_roots(package());
     let mut compiled = roots.clone();

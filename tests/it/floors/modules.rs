@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
     sync::LazyLock,
 };
 
@@ -16,7 +16,7 @@ static DECLARATION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Returns all files with an extension in a folder and in the folders within it.
-pub(super) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -57,24 +57,11 @@ pub(super) fn declared_files(file: &Path, is_root: bool) -> Vec<PathBuf> {
     let code = fs::read_to_string(file).unwrap();
     let declarations = DECLARATION.captures_iter(&code);
     let files = declarations.flat_map(|found| match found.name("path") {
-        Some(path) => vec![normalized(&own_folder.join(path.as_str()))],
+        Some(path) => vec![path_clean::clean(own_folder.join(path.as_str()))],
         None => {
             let module = module_folder.join(&found["name"]);
             vec![module.with_extension("rs"), module.join("mod.rs")]
         }
     });
     files.collect()
-}
-
-/// Returns the path without `..`.
-fn normalized(path: &Path) -> PathBuf {
-    let mut normalized = PathBuf::new();
-    for component in path.components() {
-        if component == Component::ParentDir {
-            normalized.pop();
-        } else {
-            normalized.push(component);
-        }
-    }
-    normalized
 }

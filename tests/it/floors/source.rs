@@ -11,6 +11,8 @@ use std::{
 
 use regex::Regex;
 
+use super::modules;
+
 /// A path used in code, such as `["rmcp", "service", "Peer"]`; a path within the crate begins with
 /// `crate`, however it is written.
 pub(super) type Named = Vec<String>;
@@ -228,22 +230,12 @@ fn is_word(token: &str) -> bool {
 /// Reads all files of a crate, whose root is in the folder, except those with only tests. The
 /// folder `bin` contains other crates.
 pub(super) fn read_all(src: &Path) -> Vec<Source> {
-    let mut sources = Vec::new();
-    let mut folders = vec![src.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.file_stem().unwrap() == "tests" || path == src.join("bin") {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                sources.push(source(path.strip_prefix(src).unwrap(), &path));
-            }
-        }
-    }
-    sources
+    let is_test = |path: &Path| path.iter().any(|part| part == "tests" || part == "tests.rs");
+    let files = modules::files(src, "rs").into_iter().filter_map(|file| {
+        let path = file.strip_prefix(src).unwrap();
+        (!is_test(path) && !path.starts_with("bin")).then(|| source(path, &file))
+    });
+    files.collect()
 }
 
 fn source(path: &Path, file: &Path) -> Source {

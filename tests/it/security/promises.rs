@@ -2,29 +2,26 @@
 
 use std::{fs, path::Path};
 
+use crate::floors::files;
+
 const PAGE: &str = include_str!("../../../src/guide/security.md");
 const LIMITS: &str = include_str!("../../../src/guide/limits.md");
 
 /// Collects the names of all tests below a folder.
 fn tests_in(folder: &Path, names: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            tests_in(&path, names);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let mut is_test = false;
-            for line in text.lines().map(str::trim) {
-                let name = line.trim_start_matches("async ").strip_prefix("fn ");
-                match name.and_then(|name| name.split_once('(')) {
-                    Some((name, _)) if is_test => names.push(name.to_owned()),
-                    _ => (),
-                }
-                // Other attributes and comments may stand between the two.
-                is_test = line.starts_with("#[test]")
-                    || line.starts_with("#[tokio::test")
-                    || is_test && (line.starts_with("#[") || line.starts_with("//"));
+    for path in files(folder, "rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let mut is_test = false;
+        for line in text.lines().map(str::trim) {
+            let name = line.trim_start_matches("async ").strip_prefix("fn ");
+            match name.and_then(|name| name.split_once('(')) {
+                Some((name, _)) if is_test => names.push(name.to_owned()),
+                _ => (),
             }
+            // Other attributes and comments may stand between the two.
+            is_test = line.starts_with("#[test]")
+                || line.starts_with("#[tokio::test")
+                || is_test && (line.starts_with("#[") || line.starts_with("//"));
         }
     }
 }
