@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import random
 import signal
 import time
@@ -39,9 +40,9 @@ class Disruptions:
         # The times at which a replica did not run, likewise.
         self.absences = []
         self.armed = False
-        # The replica that was killed last, and the task that replaces it.
+        # The replica that was killed last.
         self.victim = None
-        self.replacing = None
+        self.ended = asyncio.Event()
 
     def on_change(self, run, call):
         """Kills the replica of a call if no kill has hit this boundary of its composite yet."""
@@ -69,10 +70,8 @@ class Disruptions:
         self.victim.set_result(replica)
 
     async def kills(self):
-        while True:
-            await asyncio.sleep(random.uniform(0.5, 1.5) * KILL)
-            self.replacing = asyncio.ensure_future(self.replace())
-            await asyncio.shield(self.replacing)
+        while await self.wait(random.uniform(0.5, 1.5) * KILL):
+            await self.replace()
 
     async def replace(self):
         """Ends a replica, and starts it again."""
@@ -88,7 +87,7 @@ class Disruptions:
             replica = await self.killed()
             await replica.process.wait()
             self.tally.count("replicas", "killed")
-        await asyncio.sleep(random.uniform(0, AWAY))
+        await self.wait(random.uniform(0, AWAY))
         await replica.run()
         self.absences.append((replica.number, start, time.monotonic()))
 
@@ -111,43 +110,47 @@ class Disruptions:
         ]
 
     async def restarts(self):
-        while True:
-            await asyncio.sleep(random.uniform(0.5, 1.5) * RESTART)
+        while await self.wait(random.uniform(0.5, 1.5) * RESTART):
             number = random.choice([signal.SIGKILL, signal.SIGTERM])
             start = time.monotonic()
             await self.store.stop(number)
-            try:
-                await asyncio.sleep(random.choice(OUTAGES))
-            finally:
-                await self.store.start()
-                for replica in self.replicas:
-                    self.outages.append((replica.number, start, time.monotonic()))
+            await self.wait(random.choice(OUTAGES))
+            await self.store.start()
+            for replica in self.replicas:
+                self.outages.append((replica.number, start, time.monotonic()))
             self.tally.count("store", "killed" if number == signal.SIGKILL else "restarted")
 
     async def partitions(self):
-        while True:
-            await asyncio.sleep(random.uniform(0.5, 1.5) * PARTITION)
+        while await self.wait(random.uniform(0.5, 1.5) * PARTITION):
             replica = random.choice(self.replicas)
             mode = random.choice(["cut", "silent", "slow"])
             start = time.monotonic()
             replica.link.set(mode)
-            try:
-                await asyncio.sleep(random.choice(PARTITIONS))
-            finally:
-                replica.link.set("open")
-                self.outages.append((replica.number, start, time.monotonic()))
+            await self.wait(random.choice(PARTITIONS))
+            replica.link.set("open")
+            self.outages.append((replica.number, start, time.monotonic()))
             self.tally.count("partitions", mode)
 
+    async def wait(self, seconds):
+        """Waits until this time is over or `end` was called. Returns whether to continue."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.ended.wait()
+        return not self.ended.is_set()
+
     async def run(self):
-        """Disrupts until it is cancelled. `heal` must be called then."""
+        """Disrupts until `end` is called, and then waits until everything runs again."""
+        self.ended.clear()
         async with asyncio.TaskGroup() as group:
             for disruption in (self.kills, self.restarts, self.partitions):
                 group.create_task(disruption())
 
-    async def heal(self):
-        """Waits until all replicas run."""
-        if self.replacing:
-            await self.replacing
+    def end(self):
+        """Ends the disruptions.
+
+        They are not cancelled: a cancelled restart could leave the store stopped.
+        """
+        self.ended.set()
 
     def quiet_after(self, replica, moment, seconds):
         """Returns the time from which on this replica could reach the store for some seconds.

@@ -9,7 +9,7 @@ continues. See `README.md` in this folder.
 import argparse
 import asyncio
 import collections
-import contextlib
+import faulthandler
 import pathlib
 import random
 import resource
@@ -33,6 +33,10 @@ REPLICAS = 3
 
 # The time in seconds in which runs without a client must have ended: a lease, and some takeovers.
 LAST = 90
+
+# The time in seconds in which a test must end, without and for each run.
+LIMIT = 900
+LIMIT_OF_RUN = 1
 
 # The number of runs from which on kills must hit all step boundaries.
 MANY = 5000
@@ -122,12 +126,10 @@ class Chaos:
 
         disrupting = asyncio.ensure_future(self.disruptions.run())
         working = asyncio.gather(*(worker() for _ in range(self.options.parallel)))
-        done, _ = await asyncio.wait([disrupting, working], return_when="FIRST_COMPLETED")
-        disrupting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await disrupting
+        await asyncio.wait([disrupting, working], return_when="FIRST_COMPLETED")
+        self.disruptions.end()
+        await disrupting
         await working
-        await self.disruptions.heal()
         await self.check_store()
 
     async def check_store(self):
@@ -161,7 +163,32 @@ class Chaos:
         )
 
 
+def place(task):
+    """Returns the functions in which a task of asyncio waits, the outermost first, with lines."""
+    places = []
+    awaited = task.get_coro()
+    while frame := getattr(awaited, "cr_frame", None):
+        places.append(f"{awaited.__name__}:{frame.f_lineno}")
+        awaited = awaited.cr_await
+    return " > ".join(places)
+
+
+def give_up(limit, tally):
+    """Ends a test that takes too long, and prints what it waits for."""
+    places = collections.Counter(place(task) for task in asyncio.all_tasks())
+    for text, number in places.most_common():
+        print(f"{number} tasks wait in {text}")
+    tally.print_counts()
+    # Else asyncio prints a traceback for each connection.
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    sys.exit(f"failed: the test did not end within {limit} s")
+
+
 async def test(options, folder, tally):
+    limit = LIMIT + LIMIT_OF_RUN * options.runs
+    asyncio.get_running_loop().call_later(limit, give_up, limit, tally)
+    # Ends the test also if a function blocks.
+    faulthandler.dump_traceback_later(limit + 60, exit=True)
     chaos = Chaos(options, folder, tally)
     await chaos.start()
     try:
