@@ -2,12 +2,14 @@
 
 import asyncio
 import collections
+import contextlib
 import json
 import pathlib
 import platform
 import shutil
 import signal
 import subprocess
+import sys
 import urllib.request
 
 from servers import free_port, listens
@@ -114,6 +116,7 @@ class Restate:
         self.folder = folder
         self.forgets = forgets
         self.data = folder / "restate"
+        self.log = folder / "restate.log"
         self.port, self.admin, self.node = free_port(), free_port(), free_port()
         self.balancer = None
 
@@ -138,15 +141,24 @@ class Restate:
             "RESTATE_DISABLE_TELEMETRY": "true",
             "DO_NOT_TRACK": "1",
         }
-        log = self.folder / "restate.log"
-        with log.open("ab") as file:
+        with self.log.open("ab") as file:
             self.process = await asyncio.create_subprocess_exec(
                 self.program(), "--node-name", "chaos", "--no-logo", "--listen-mode", "tcp",
                 "--bind-ip", "127.0.0.1", "--bind-port", str(self.node), "--base-dir", self.data,
                 env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file,
             )
         for port in (self.port, self.admin):
-            await listens(port, self.process, log)
+            await listens(port, self.process, self.log)
+        await self.answers()
+
+    async def answers(self):
+        """Waits until queries of runs succeed, which takes longer than until the server listens."""
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self.query, "SELECT id FROM sys_invocation LIMIT 1")
+                return
+            await asyncio.sleep(0.1)
+        sys.exit(f"Restate answers no queries; its log: {self.log.read_text()[-4000:]}")
 
     async def stop(self, number=signal.SIGKILL):
         self.process.send_signal(number)
