@@ -10,7 +10,7 @@ use crate::json_pointer;
 
 /// Maximum number of omissions that the notices of one result describe. The notices also contain
 /// the number of all omissions.
-const MAX_PLACES: usize = 32;
+const MAX_DESCRIBED: usize = 32;
 /// Maximum length, in bytes, of a JSON Pointer in a notice. Instead of a longer pointer, the notice
 /// contains the pointer to the closest enclosing value whose pointer is short enough.
 const MAX_POINTER: usize = 120;
@@ -22,8 +22,8 @@ const MAX_NOTE: usize = 480;
 /// the root.
 #[derive(Clone, Copy)]
 pub(super) struct Location<'p> {
-    within: Option<&'p Self>,
-    step: Segment<'p>,
+    parent: Option<&'p Self>,
+    segment: Segment<'p>,
 }
 
 #[derive(Clone, Copy)]
@@ -32,11 +32,11 @@ enum Segment<'p> {
     Element(usize),
 }
 
-/// Collects the omissions of a shortened result: the first [`MAX_PLACES`] omissions in detail, and
-/// the number of all.
+/// Collects the omissions of a shortened result: the first [`MAX_DESCRIBED`] omissions in detail,
+/// and the number of all.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
-    places: Vec<Omission>,
+    first: Vec<Omission>,
     count: usize,
 }
 
@@ -74,46 +74,46 @@ pub(super) enum Unit {
 
 impl<'p> Location<'p> {
     pub(super) const fn root(member: &'p str) -> Self {
-        Self { within: None, step: Segment::Member(member) }
+        Self { parent: None, segment: Segment::Member(member) }
     }
 
     pub(super) const fn member<'q>(&'q self, name: &'q str) -> Location<'q>
     where
         'p: 'q,
     {
-        Location { within: Some(self), step: Segment::Member(name) }
+        Location { parent: Some(self), segment: Segment::Member(name) }
     }
 
-    pub(super) const fn element<'q>(&'q self, place: usize) -> Location<'q>
+    pub(super) const fn element<'q>(&'q self, index: usize) -> Location<'q>
     where
         'p: 'q,
     {
-        Location { within: Some(self), step: Segment::Element(place) }
+        Location { parent: Some(self), segment: Segment::Element(index) }
     }
 
     /// Returns the JSON Pointer to the location. If it is longer than [`MAX_POINTER`], returns the
     /// pointer to the closest enclosing value whose pointer is short enough.
     fn pointer(&self) -> String {
-        let mut steps = Vec::new();
-        let mut place = Some(self);
-        while let Some(here) = place {
-            steps.push(here.step);
-            place = here.within;
+        let mut segments = Vec::new();
+        let mut location = Some(self);
+        while let Some(inner) = location {
+            segments.push(inner.segment);
+            location = inner.parent;
         }
         let mut pointer = String::new();
-        for step in steps.into_iter().rev() {
-            let before = pointer.len();
+        for segment in segments.into_iter().rev() {
+            let parent = pointer.len();
             pointer.push('/');
-            match step {
-                Segment::Element(place) => {
+            match segment {
+                Segment::Element(index) => {
                     // Writing to a string never fails.
-                    let _ = write!(pointer, "{place}");
+                    let _ = write!(pointer, "{index}");
                 }
                 Segment::Member(name) if name.len() > MAX_POINTER => pointer.push_str(name),
                 Segment::Member(name) => pointer.push_str(&json_pointer::escape(name)),
             }
             if pointer.len() > MAX_POINTER {
-                pointer.truncate(before);
+                pointer.truncate(parent);
                 break;
             }
         }
@@ -126,16 +126,16 @@ impl<'p> Location<'p> {
 impl Omissions {
     pub(super) fn add(
         &mut self,
-        place: &Location<'_>,
+        location: &Location<'_>,
         reason: Reason,
         kept: usize,
         of: usize,
         unit: Unit,
     ) {
         self.count += 1;
-        if self.places.len() < MAX_PLACES {
-            let pointer = place.pointer();
-            self.places.push(Omission { pointer, reason, kept, of, unit });
+        if self.first.len() < MAX_DESCRIBED {
+            let pointer = location.pointer();
+            self.first.push(Omission { pointer, reason, kept, of, unit });
         }
     }
 
@@ -147,25 +147,25 @@ impl Omissions {
     /// Adds all omissions of `other`, which describes another part of the same result.
     pub(super) fn append(&mut self, other: Self) {
         self.count += other.count;
-        self.places.extend(other.places);
-        self.places.truncate(MAX_PLACES);
+        self.first.extend(other.first);
+        self.first.truncate(MAX_DESCRIBED);
     }
 
     /// Returns the text notice, which the layer adds to the content of the shortened result. It
     /// describes the omissions to the model.
     pub(super) fn note(&self) -> String {
         let mut note = "this result was truncated: ".to_owned();
-        let mut told = 0;
-        for omission in &self.places {
-            let separator = if told == 0 { "" } else { "; " };
+        let mut described = 0;
+        for omission in &self.first {
+            let separator = if described == 0 { "" } else { "; " };
             let added = format!("{separator}{omission}");
             if note.len() + added.len() > MAX_NOTE {
                 break;
             }
             note.push_str(&added);
-            told += 1;
+            described += 1;
         }
-        match self.count - told {
+        match self.count - described {
             0 => (),
             more => {
                 let _ = write!(note, "{MARK} and {more} more");
@@ -177,7 +177,7 @@ impl Omissions {
     /// Returns the JSON notice, which the layer adds to the `_meta` of the shortened result. It
     /// describes the omissions to programs.
     pub(super) fn value(&self) -> Value {
-        json!({ "omissions": self.places, "count": self.count })
+        json!({ "omissions": self.first, "count": self.count })
     }
 }
 
@@ -186,7 +186,7 @@ impl Omissions {
 impl fmt::Display for Omission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pointer, kept, of, unit, .. } = self;
-        write!(f, "`{pointer}` has {kept} of {of} {}", unit.name())?;
+        write!(f, "`{pointer}` has {kept} of {of} {unit}")?;
         match self.reason {
             Reason::Size => Ok(()),
             Reason::Schema => {
@@ -198,13 +198,9 @@ impl fmt::Display for Omission {
 
 // === impl Unit ===
 
-impl Unit {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Elements => "elements",
-            Self::Members => "members",
-            Self::Blocks => "blocks",
-        }
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Writes the name of the variant.
+        self.serialize(f)
     }
 }
