@@ -103,7 +103,7 @@ const MAX_DISPLAYED_NAME: usize = 128;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SchemaMode {
-    /// Forward the call. Arguments are not checked. This is the default.
+    /// Forward the call. Arguments are not checked.
     #[default]
     Off,
     /// Log a warning, and forward the call.

@@ -18,7 +18,7 @@ use crate::{
     warnings::Warnings,
 };
 
-/// Whether clients can call a tool that an advertise layer hides from them.
+/// Whether clients can call a tool that is hidden from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -32,8 +32,7 @@ pub enum Calls {
     Allow,
 }
 
-/// How clients find the tools that an advertise layer shows them: in the list of tools, or with a
-/// search tool.
+/// How clients find the advertised tools: in the list of tools, or with a search tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -113,14 +113,14 @@ pub mod future {
     pub use crate::response_future::ResponseFuture;
 }
 
-/// How a flow layer handles a call of an egress tool in a session that has received private and
-/// untrusted data.
+/// How to handle a call of an egress tool in a session that has received private and untrusted
+/// data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum SessionMode {
-    /// Allow the call. The layer does not record which data a session has received.
+    /// Allow the call, and do not record which data a session has received.
     #[default]
     Off,
     /// Allow the call. At most one warning is logged in ten seconds.

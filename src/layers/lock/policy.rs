@@ -2,15 +2,13 @@
 
 use serde::Deserialize;
 
-/// The policy of a lock layer for tools whose definitions differ from the approved definitions in
-/// the lock.
+/// How to handle a tool whose definition differs from the approved definition in the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnDrift {
-    /// Hide the tool and log a warning. The tool is neither listed nor callable. This is the
-    /// default.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable.
     #[default]
     Hide,
     /// Log a warning. The tool stays available with its changed, unapproved definition.
@@ -19,15 +17,13 @@ pub enum OnDrift {
     Fail,
 }
 
-/// The policy of a lock layer for tools that are not in the lock, so that no operator has approved
-/// them.
+/// How to handle a tool that is not in the lock, so that no operator has approved it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum OnNew {
-    /// Hide the tool and log a warning. The tool is neither listed nor callable. This is the
-    /// default.
+    /// Hide the tool and log a warning. The tool is neither listed nor callable.
     #[default]
     Hide,
     /// Log a warning. The tool is available, although it is not in the lock.
