@@ -12,10 +12,10 @@
 
 #[path = "../fan_out/counting.rs"]
 mod counting;
-#[path = "../remote/era.rs"]
-mod era;
 #[path = "../remote/measure.rs"]
 mod measure;
+#[path = "../remote/protocol_version.rs"]
+mod protocol_version;
 
 use std::{env, sync::Arc};
 
@@ -37,8 +37,8 @@ use rmcp::{
 use tokio::{net::TcpListener, task::JoinSet};
 
 use self::{
-    era::Era,
     measure::{Group, Threads},
+    protocol_version::Era,
 };
 
 /// The name of the backend's tool.

@@ -19,7 +19,7 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::{io::DuplexStream, process::Command, runtime::Handle, time::sleep};
 
-use super::era::Era;
+use super::protocol_version::Era;
 
 /// The name of the first tool of a backend.
 pub(crate) const TOOL: &str = "tool_0";

@@ -13,8 +13,8 @@ use tokio::{process::Command, time::sleep};
 use super::{
     WIDTH,
     backend::{arguments, this_program},
-    era::Era,
     measure::Threads,
+    protocol_version::Era,
 };
 
 /// The number of tools of the gateway.

@@ -20,9 +20,9 @@ mod backend;
 mod by_hand;
 #[path = "../fan_out/counting.rs"]
 mod counting;
-mod era;
 mod idle;
 mod measure;
+mod protocol_version;
 
 use std::{env, sync::Arc};
 
@@ -41,8 +41,8 @@ use tower::{Layer, ServiceExt};
 use self::{
     backend::{Client, Place, TOOL, call, connect, params},
     by_hand::{Forwarder, JoinAll, SameAnswer},
-    era::Era,
     measure::{Group, Threads},
+    protocol_version::Era,
 };
 
 /// The name of the composite, and of the tool of servers without composites.

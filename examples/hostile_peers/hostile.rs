@@ -12,9 +12,9 @@ use tokio::{
 
 use crate::{
     invariants::marker,
-    score::Score,
+    measurements::Score,
+    system::{Error, World},
     wire::Wire,
-    world::{Error, World},
 };
 
 /// The time that a hostile caller waits for an answer.

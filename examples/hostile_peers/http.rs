@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::Error;
+use crate::system::Error;
 
 /// A caller that the gateway knows by its header.
 #[derive(Clone)]

@@ -65,7 +65,7 @@
 
 #![expect(clippy::print_stdout, reason = "the report is the output")]
 
-mod good;
+mod good_callers;
 mod hostile;
 mod http;
 #[expect(dead_code, reason = "the soak has more invariants")]
@@ -73,17 +73,17 @@ mod http;
 mod invariants;
 #[path = "../soak/latencies.rs"]
 mod latencies;
+mod measurements;
 #[expect(dead_code, reason = "the soak starts processes again")]
 #[path = "../soak/process.rs"]
 mod process;
 #[expect(dead_code, reason = "the soak looks at tasks and files, too")]
 #[path = "../soak/resources.rs"]
 mod resources;
-mod score;
+mod system;
 #[expect(dead_code, reason = "the soak looks at what waits")]
 #[path = "../soak/wire.rs"]
 mod wire;
-mod world;
 
 use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Duration};
 
@@ -93,13 +93,13 @@ use tokio::{
 };
 
 use self::{
-    good::Callers,
+    good_callers::Callers,
     hostile::Attackers,
     invariants::Invariants,
     latencies::Latencies,
+    measurements::{Phase, Score},
     resources::Memory,
-    score::{Phase, Score},
-    world::{Error, World},
+    system::{Error, World},
 };
 
 const USAGE: &str = "usage: hostile_peers --minutes N [--seed S] [--only NAMES]";

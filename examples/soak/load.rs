@@ -22,8 +22,8 @@ use crate::{
     faults::{Fatal, WELL},
     invariants::{Invariant, Invariants, marker},
     report::Report,
+    system::{DEADLINE, Services, arguments},
     wire::Wire,
-    world::{DEADLINE, Services, arguments},
 };
 
 /// How long after its deadline a call may end, besides the delay of this process in all the turns

@@ -31,9 +31,9 @@ mod log;
 mod process;
 mod report;
 mod resources;
+mod system;
 mod web;
 mod wire;
-mod world;
 
 use std::{
     panic,
@@ -57,7 +57,7 @@ use self::{
     log::Log,
     report::Report,
     resources::{Memory, Resources},
-    world::{DEADLINE, Error, World, injected},
+    system::{DEADLINE, Error, World, injected},
 };
 
 const USAGE: &str = "usage: soak --minutes N [--seed S] [--callers N]";

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::{process::Process, world::Error};
+use crate::{process::Process, system::Error};
 
 /// The behavior of the process.
 const BEHAVIOR: &str = "faulty";

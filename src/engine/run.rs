@@ -1,7 +1,7 @@
 //! Runs plans on Tokio. The [scheduler](super::scheduler) decides what to do next. This module
 //! calls the tools, waits for them and reads the clock.
 
-mod calling;
+mod calls;
 mod effects;
 mod journal_events;
 mod journaled;
@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing::{Instrument, Span};
 
-pub(crate) use self::calling::LONG;
+pub(crate) use self::calls::LONG;
 use self::{
     effects::{Ended, RunEffects},
     journaled::Journaled,

@@ -11,8 +11,8 @@
 mod calls;
 mod command;
 mod effects;
-mod ending;
 mod loops;
+mod outcome;
 mod questions;
 mod takeover;
 

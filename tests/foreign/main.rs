@@ -6,23 +6,23 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
-mod asking;
 mod backends;
+mod cancellation;
 mod changes;
 mod check;
 mod clients;
-mod ending;
-mod eras;
+mod connection_loss;
+mod elicitation;
 mod gateway;
 mod http_backend;
 mod lock;
-mod losses;
 mod mermaid;
 mod processes;
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../it/programs.rs"]
 mod programs;
 mod progress;
+mod protocol_versions;
 #[path = "../../examples/replicas/releases.rs"]
 mod releases;
 mod replicas;

@@ -1,8 +1,8 @@
 //! Budgets that calls share.
 
-mod many;
+mod concurrency;
+mod function_calls;
 mod store;
-mod within;
 
 use std::{
     convert::Infallible,

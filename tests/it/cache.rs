@@ -1,7 +1,7 @@
 //! The cache of the results of read-only tools.
 
 mod clients;
-mod pure;
+mod equivalence;
 mod shared;
 
 use std::{

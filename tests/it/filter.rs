@@ -1,6 +1,6 @@
 //! The items and calls that a filter allows.
 
-mod stacked;
+mod nested;
 
 use std::{
     convert::Infallible,

@@ -15,6 +15,7 @@ mod backend_auth;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod backends;
 mod budget;
+mod bypass;
 #[cfg(feature = "cache")]
 mod cache;
 mod cancelled_runs;
@@ -26,8 +27,6 @@ mod connections;
 mod contract;
 mod costs;
 mod defects;
-#[cfg(feature = "config")]
-mod elsewhere;
 mod end_to_end;
 mod fan_out;
 mod faults;
@@ -47,6 +46,8 @@ mod hide_the_parts;
 #[cfg(unix)]
 mod hostile;
 mod http;
+#[cfg(feature = "cli")]
+mod human_approval;
 #[cfg(feature = "config")]
 mod include;
 #[path = "../../examples/soak/invariants.rs"]
@@ -78,8 +79,6 @@ mod operations;
 #[cfg(feature = "cli")]
 mod page;
 mod pattern;
-#[cfg(feature = "cli")]
-mod person;
 mod poll_tasks;
 mod preview;
 #[cfg(feature = "cli")]
@@ -98,6 +97,8 @@ mod reload;
 mod remote;
 #[cfg(feature = "cli")]
 mod replicas;
+#[cfg(feature = "config")]
+mod resumption;
 #[cfg(feature = "rig-compose")]
 mod rig_compose;
 mod router;
@@ -128,8 +129,7 @@ mod view_endpoints;
 #[cfg(all(feature = "config", feature = "stdio"))]
 mod views;
 #[cfg(all(unix, feature = "cli"))]
-mod watching;
-mod ways;
+mod watch;
 #[path = "../../examples/soak/wire.rs"]
 mod wire;
 #[cfg(feature = "config")]

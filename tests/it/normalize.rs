@@ -1,6 +1,6 @@
 //! Tool calls of model providers.
 
-mod dispatching;
+mod dispatch;
 mod encoding;
 mod naming;
-mod reading;
+mod parsing;

@@ -1,12 +1,12 @@
 //! Several backends as one service.
 
-mod calling;
-mod describing;
+mod forwarding;
 mod listing;
 mod naming;
 mod outages;
 #[cfg(feature = "remote")]
 mod remote;
+mod server_info;
 
 use std::{
     collections::HashSet,

@@ -1,9 +1,9 @@
 //! The spans of requests, runs and calls, and the trace contexts that backends receive.
 
-mod alone;
 #[cfg(feature = "opentelemetry")]
-mod exported;
+mod export;
 #[cfg(feature = "opentelemetry")]
 mod exporter;
+mod no_subscriber;
 #[cfg(feature = "opentelemetry")]
 mod variables;

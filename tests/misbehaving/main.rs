@@ -16,10 +16,10 @@
 //! as one line, so that tests see what arrived and what did not.
 
 mod fault;
-mod good;
 mod hostile;
 mod http;
 mod tools;
+mod well_behaved;
 
 use std::{
     env,
@@ -35,7 +35,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{good::MODERN_VERSION, hostile::Attack, tools::Tools};
+use crate::{hostile::Attack, tools::Tools, well_behaved::MODERN_VERSION};
 
 /// A failed test may leave its children behind; none of them lives longer.
 const LONGEST_STUBBORNNESS: Duration = Duration::from_secs(60);
@@ -246,10 +246,10 @@ impl Server {
         let params = &request.params;
         let mut outcome = match request.method.as_str() {
             "server/discover" => match self.behaviour {
-                _ if modern => Ok(good::discovery()),
+                _ if modern => Ok(well_behaved::discovery()),
                 Behaviour::DiesOnDiscover => die("no such method: server/discover"),
                 Behaviour::IgnoresDiscover => return None,
-                _ => Err(good::no_such_method(&request.method)),
+                _ => Err(well_behaved::no_such_method(&request.method)),
             },
             "initialize" if modern => {
                 let data = json!({
@@ -258,7 +258,7 @@ impl Server {
                 });
                 Err((-32022, "there is no handshake here".to_owned(), data))
             }
-            "initialize" => Ok(good::handshake()),
+            "initialize" => Ok(well_behaved::handshake()),
             "tools/list" => Ok(self.tools.list(self.behaviour, params)),
             "tools/call" if self.behaviour == Behaviour::Malformed => {
                 Ok(json!({"content": "a text where a list belongs"}))
@@ -273,11 +273,11 @@ impl Server {
             }
             _ => match self.behaviour.attack().and_then(|attack| attack.resources(request)) {
                 Some(resources) => Ok(resources),
-                None => good::answer(request, modern),
+                None => well_behaved::answer(request, modern),
             },
         };
         if modern && let Ok(result) = &mut outcome {
-            good::modernize(&request.method, result);
+            well_behaved::modernize(&request.method, result);
         }
         Some(outcome)
     }

@@ -16,8 +16,8 @@ mod server;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/support.rs"]
 mod support;
+mod suspended_runs;
 mod tasks;
-mod waiting;
 
 use std::time::Duration;
 

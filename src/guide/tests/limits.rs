@@ -118,7 +118,7 @@ const OTHERS: [(&str, &[&str]); 7] = [
             "engine/branches.rs CALLS_IN_TASKS",
             "engine/branches.rs LONG",
             "engine/scheduler.rs EVALUATIONS",
-            "engine/run/calling.rs LONG",
+            "engine/run/calls.rs LONG",
             "middleware/intercept/informed.rs LONG",
             "adapter/listed_tools.rs BUFFER",
             "message/client.rs ON_ITS_WAY",

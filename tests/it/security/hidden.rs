@@ -1,4 +1,4 @@
-//! Hidden items cannot be reached; most ways are in `ways.rs`, with all rules.
+//! Hidden items cannot be reached; `bypass.rs` tries more requests, with all rules.
 
 use std::{
     convert::Infallible,

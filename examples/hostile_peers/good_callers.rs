@@ -18,9 +18,9 @@ use tokio::{
 use crate::{
     http::Http,
     invariants::marker,
-    score::{Kind, Score},
+    measurements::{Kind, Score},
+    system::{Error, World},
     wire::Wire,
-    world::{Error, World},
 };
 
 /// The number of good callers, and the interval of their calls: 100 calls per second in all.
