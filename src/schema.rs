@@ -38,7 +38,7 @@ const MAX_VALIDATION_STEPS: usize = 1_500_000;
 /// Maximum number of steps of a validation for which all violations are collected. Collecting them
 /// takes a second validation, and memory for each violation. The limit is therefore lower than
 /// [`MAX_VALIDATION_STEPS`].
-const MAX_STEPS_TOLD: usize = 64_000;
+const MAX_COLLECTING_STEPS: usize = 64_000;
 /// Maximum number of bytes that the validator may copy while it collects the violations of one
 /// call. It copies a value for each violation within an `anyOf` or `oneOf`.
 const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
@@ -261,7 +261,7 @@ impl Compiled {
     /// violation without a path.
     fn violations(&self, arguments: &Value, steps: usize) -> Vec<Violation> {
         let copies = || steps.saturating_mul(content_size::of_value(arguments)) > MAX_COPIED_BYTES;
-        if steps > MAX_STEPS_TOLD || self.has_alternatives && copies() {
+        if steps > MAX_COLLECTING_STEPS || self.has_alternatives && copies() {
             return vec![whole("the value is not valid, and too large to report where".to_owned())];
         }
         let violations: Vec<_> = self

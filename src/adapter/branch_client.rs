@@ -96,12 +96,12 @@ impl Relay {
                 let withdrawn = cancelled.params.request_id;
                 self.asking.retain(|(id, _)| Some(id) != withdrawn.as_ref());
             }
-            ServerNotification::ProgressNotification(told) => {
-                let told = told.params;
+            ServerNotification::ProgressNotification(update) => {
+                let params = update.params;
                 if let Some((token, progress)) = &self.progress
-                    && *token == told.progress_token
+                    && *token == params.progress_token
                 {
-                    progress.report(told.progress, told.total, told.message);
+                    progress.report(params.progress, params.total, params.message);
                 }
             }
             // Other notifications of a branch are discarded.

@@ -35,10 +35,10 @@ impl Routes {
 
     /// Forwards a progress notification to the receiver that is registered for its token. Discards
     /// the notification if no receiver is registered.
-    pub(super) fn report(&self, told: ProgressNotificationParam) {
-        let progress = lock(&self.0).get(&told.progress_token).cloned();
+    pub(super) fn report(&self, params: ProgressNotificationParam) {
+        let progress = lock(&self.0).get(&params.progress_token).cloned();
         if let Some(progress) = progress {
-            progress.report(told.progress, told.total, told.message);
+            progress.report(params.progress, params.total, params.message);
         }
     }
 

@@ -132,11 +132,11 @@ impl Transport<RoleServer> for StubTransport {
                 // Sending cannot fail, because this value owns the receiver.
                 let _ = self.refuse.send(JsonRpcMessage::error(error, Some(request.id)));
             }
-            JsonRpcMessage::Notification(told) => {
-                if let ServerNotification::ProgressNotification(told) = told.notification {
+            JsonRpcMessage::Notification(message) => {
+                if let ServerNotification::ProgressNotification(progress) = message.notification {
                     // Reported in this function, not in the returned future: the futures of several
                     // messages run concurrently and could reorder their progress.
-                    self.routes.report(told.params);
+                    self.routes.report(progress.params);
                 }
             }
             _ => (),

@@ -119,7 +119,7 @@ pub(super) fn answer(
     let is_stopped = state.ended_by.is_some_and(|step| compiled.plan.is_stop(step));
     let mut limit = LimitEnd::of(compiled, &state);
     let is_traced = compiled.definition.trace == Trace::Always
-        || context.meta().get(TRACE).is_some_and(|asked| *asked == Value::Bool(true));
+        || context.meta().get(TRACE).is_some_and(|value| *value == Value::Bool(true));
     // The trace is built before the results are moved into the answer, because it includes their
     // `_meta`.
     let trace = |state: &RunState| {
@@ -317,12 +317,12 @@ fn output_of_steps(
     }
     let last = state.last_completed(&compiled.plan);
     if let Some(limit) = limit {
-        let told = limit.message();
+        let message = limit.message();
         if last.is_none() {
-            return Err(format!("{told}; no step has completed"));
+            return Err(format!("{message}; no step has completed"));
         }
         if compiled.definition.on_limit == OnLimit::Fail {
-            return Err(told);
+            return Err(message);
         }
     }
     // A computed output is checked and counted like a tool result. Values parsed from texts can be
@@ -519,8 +519,8 @@ fn failure(compiled: &Compiled, state: &RunState) -> Option<String> {
     let late = (0..plan.steps().len()).filter(late);
     let late: Vec<_> = late.map(|step| format!("`{}`", plan.steps()[step].id)).collect();
     let timeout = compiled.definition.timeout;
-    let told = format!("the run took longer than its `timeout` of {timeout:?}");
-    if late.is_empty() { Some(told) } else { Some(format!("{told}, in {}", late.join(", "))) }
+    let message = format!("the run took longer than its `timeout` of {timeout:?}");
+    if late.is_empty() { Some(message) } else { Some(format!("{message}, in {}", late.join(", "))) }
 }
 
 /// Lists the failed steps with the causes of their failures. Returns `None` if no step failed.

@@ -88,19 +88,19 @@ impl CallCheckpoint {
         self.checkpoint.save(self.encode(run)?).await
     }
 
-    /// Returns the object through which the engine stores the state of the run. `round` and `asked`
-    /// are the numbers of rounds and questions so far. `is_new` is `true` if the run has not
-    /// started.
+    /// Returns the object through which the engine stores the state of the run. `round` and
+    /// `questions` are the numbers of rounds and questions so far. `is_new` is `true` if the run has
+    /// not started.
     pub(super) fn saving(
         self: &Arc<Self>,
         round: usize,
-        asked: usize,
+        questions: usize,
         is_new: bool,
     ) -> Box<Saving> {
         let call = self.clone();
         let save = move |state: &RunState, used| match call.encode(&SuspendedRun {
             round,
-            asked,
+            asked: questions,
             used,
             run: state,
         }) {

@@ -33,7 +33,7 @@ use crate::{
     fingerprint::Fingerprint,
     message::{
         Context, Reply, Request, ToolService,
-        client::{MAX_ASKED, too_many},
+        client::{MAX_REQUEST_QUESTIONS, too_many},
     },
 };
 
@@ -45,7 +45,7 @@ struct Rounds {
     round: usize,
     /// The number of questions that the call has asked so far. Questions to a [`LiveClient`] are
     /// not counted.
-    asked: usize,
+    questions: usize,
     used: Used,
     /// The state from which the next round resumes the run. `None` before the first round.
     run: Option<Box<RunState>>,
@@ -143,11 +143,11 @@ pub(super) fn check_runtime() -> Result<(), Reply> {
 impl Rounds {
     /// Returns the state of a call that continues a stored run with the client's answers.
     fn resumed(kept: SuspendedRun, plan: &Plan, answers: InputResponses) -> Self {
-        let SuspendedRun { round, asked, used, mut run } = kept;
+        let SuspendedRun { round, asked: questions, used, mut run } = kept;
         let answers = answers.into_iter();
         let answers = answers.map(|(key, answer)| (key, Response::Answer(answer)));
         run.answer(plan, answers.collect());
-        Self { round, asked, used, run: Some(run), closed: None }
+        Self { round, questions, used, run: Some(run), closed: None }
     }
 
     /// Adds one round with this number of questions to the totals of the call.
@@ -158,9 +158,9 @@ impl Rounds {
     /// questions.
     fn count(&mut self, questions: usize, limits: CallLimits) -> Result<(), String> {
         self.round += 1;
-        self.asked = self.asked.saturating_add(questions);
+        self.questions = self.questions.saturating_add(questions);
         limits.check_rounds(self.round)?;
-        if self.asked > MAX_ASKED { Err(too_many()) } else { Ok(()) }
+        if self.questions > MAX_REQUEST_QUESTIONS { Err(too_many()) } else { Ok(()) }
     }
 }
 
@@ -213,8 +213,8 @@ impl Called<'_> {
                     continue;
                 }
                 (Ok(()), None) => {
-                    let Rounds { round, asked, used, .. } = rounds;
-                    let mut kept = SuspendedRun { round, asked, used, run: asks };
+                    let Rounds { round, questions, used, .. } = rounds;
+                    let mut kept = SuspendedRun { round, asked: questions, used, run: asks };
                     if let Some(checkpoint) = &self.checkpoint {
                         if more > 0 {
                             return self.suspend(checkpoint, kept).await;
@@ -316,7 +316,7 @@ impl Called<'_> {
     /// if the call has no checkpoint.
     fn saving(&self, rounds: &Rounds) -> Option<Box<Saving>> {
         let checkpoint = self.checkpoint.as_ref()?;
-        Some(checkpoint.saving(rounds.round, rounds.asked, rounds.run.is_none()))
+        Some(checkpoint.saving(rounds.round, rounds.questions, rounds.run.is_none()))
     }
 
     /// Stores a suspended run in the checkpoint of the call. Returns the reply that sends its open
@@ -333,9 +333,9 @@ impl Called<'_> {
 
     /// Returns the reply that sends the open questions of a run to the client.
     fn asks(&self, run: &RunState, request_state: Option<String>) -> Reply {
-        let asked = requests(run.questions(&self.compiled.plan));
-        let asked = (!asked.is_empty()).then_some(asked);
-        let asks = InputRequiredResult::new(asked, request_state);
+        let questions = requests(run.questions(&self.compiled.plan));
+        let questions = (!questions.is_empty()).then_some(questions);
+        let asks = InputRequiredResult::new(questions, request_state);
         ServerResult::InputRequiredResult(asks).into()
     }
 

@@ -121,8 +121,9 @@ where
                         Err(ToolAnswer::Error(error)) => break Err(StepError::protocol(error)),
                         Err(ToolAnswer::Refused(refusal)) => break Err(refused(&refusal)),
                         Err(ToolAnswer::InputRequired(asks)) => {
-                            let asked = asked(asks, *this.abilities, this.scope.closed());
-                            break asked.map(|questions| ToolReply::Asks(Box::new(questions)));
+                            let questions =
+                                questions_of(asks, *this.abilities, this.scope.closed());
+                            break questions.map(|questions| ToolReply::Asks(Box::new(questions)));
                         }
                         Err(ToolAnswer::Result(_) | ToolAnswer::Invalid) => {
                             break Err(protocol("the tool's response is not a tool result"));
@@ -192,7 +193,7 @@ fn refused(refusal: &Refusal) -> StepError {
 /// Returns the questions in a tool's `InputRequired` result. Returns an error if the client cannot
 /// answer one of them. If the run must not ask questions, `closed` contains the reason, which is
 /// returned as an error.
-fn asked(
+fn questions_of(
     asks: InputRequiredResult,
     abilities: Abilities,
     closed: Option<&Arc<str>>,

@@ -105,11 +105,11 @@ fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Read
     let known =
         !["backends", "router", "aliases"].iter().any(|&key| reader.has_fault_in(&[key.into()]))
             && !(0..tools.len()).any(|index| reader.has_fault_in(&at(index, &["name".into()])));
-    let mut told = 0;
+    let mut reported = 0;
     for (index, tool) in tools.iter_mut().enumerate() {
         let name = tool.name.clone();
         for (path, call) in tool.calls_mut() {
-            let mistaken = known && told < MAX_MISTAKES && !call.tool.trim().is_empty();
+            let mistaken = known && reported < MAX_MISTAKES && !call.tool.trim().is_empty();
             let message = match targets.resolve(&call.tool, &name) {
                 Meaning::Named => continue,
                 Meaning::Tool(name) => {
@@ -122,7 +122,7 @@ fn resolve(tools: &mut [CompositeTool], targets: &Targets<'_>, reader: &mut Read
                 Meaning::Renamed(name) => targets.renamed(&call.tool, name.as_deref()),
                 Meaning::Unknown => targets.unknown(&call.tool),
             };
-            told += 1;
+            reported += 1;
             let path = [path, vec!["tool".into()]].concat();
             reader.report(&at(index, &path), message);
         }

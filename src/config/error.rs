@@ -47,7 +47,7 @@ enum ErrorKind {
     Mistaken {
         mistakes: Vec<Mistake>,
         /// The number of mistakes after the first 100. `mistakes` does not contain them.
-        untold: usize,
+        omitted: usize,
         /// `true` if the whole file was checked. If `false`, the file may contain mistakes that
         /// were not found.
         complete: bool,
@@ -71,7 +71,7 @@ impl ConfigError {
         complete: bool,
     ) -> Self {
         faults.sort_by_key(|fault| fault.span.start);
-        let untold = faults.len().saturating_sub(MAX_MISTAKES);
+        let omitted = faults.len().saturating_sub(MAX_MISTAKES);
         let mistakes = faults
             .into_iter()
             .take(MAX_MISTAKES)
@@ -81,7 +81,7 @@ impl ConfigError {
             })
             .collect();
         let file = texts.files[0].path.clone();
-        Self { file, kind: ErrorKind::Mistaken { mistakes, untold, complete } }
+        Self { file, kind: ErrorKind::Mistaken { mistakes, omitted, complete } }
     }
 
     /// Returns the first 100 mistakes, sorted by their position in the file. Returns an empty slice
@@ -106,11 +106,11 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let main = self.file().unwrap_or(Path::new("<string>"));
         let file = main.display();
-        let (mistakes, untold, complete) = match &self.kind {
+        let (mistakes, omitted, complete) = match &self.kind {
             ErrorKind::Unreadable(_) => return write!(f, "cannot read `{file}`"),
-            ErrorKind::Mistaken { mistakes, untold, complete } => (mistakes, *untold, *complete),
+            ErrorKind::Mistaken { mistakes, omitted, complete } => (mistakes, *omitted, *complete),
         };
-        let found = mistakes.len() + untold;
+        let found = mistakes.len() + omitted;
         let least = if complete { "" } else { "at least " };
         let plural = if found == 1 { "" } else { "s" };
         write!(f, "{least}{found} mistake{plural} in {file}")?;
@@ -128,7 +128,7 @@ impl fmt::Display for ConfigError {
             write!(f, "\n{line} | {excerpt}")?;
             write!(f, "\n{:gutter$} | {:before$}{:^<marked$}", "", "", "")?;
         }
-        match (untold, complete) {
+        match (omitted, complete) {
             (0, true) => Ok(()),
             (0, false) => f.write_str("\n\nthe rest of the file may hold more mistakes"),
             _ => write!(f, "\n\nonly the first {MAX_MISTAKES} mistakes are shown"),

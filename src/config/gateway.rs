@@ -406,11 +406,11 @@ mod tests {
             assert!(reply.tool_result().is_some(), "{reply:?}");
         };
         call().await;
-        let told = counted();
-        assert!(told > 0);
+        let events = counted();
+        assert!(events > 0);
         gateway.reload(&config).await.unwrap();
         call().await;
-        assert_eq!(counted(), told, "each is told once");
+        assert_eq!(counted(), events, "each event is reported once");
         gateway.reload(&file(composite)).await.unwrap();
         call().await;
         assert_eq!(counted(), 0);

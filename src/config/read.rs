@@ -231,10 +231,10 @@ impl<'a, 't> Reader<'a, 't> {
     /// elements.
     pub(super) fn report(&mut self, path: &[Segment], message: impl Into<String>) {
         let (path, span) = self.locate(path);
-        let is_told = |end| {
+        let is_reported = |end| {
             self.reported.contains(&DisplayPath(path.get(..end).unwrap_or(&path)).to_string())
         };
-        if (1..=path.len()).any(is_told) {
+        if (1..=path.len()).any(is_reported) {
             return;
         }
         let mut message = message.into();

@@ -257,7 +257,7 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
     let mut open = false;
     let mut start = 0;
     for line in text.split_inclusive('\n') {
-        let shown = match header(line) {
+        let visible_end = match header(line) {
             Some((section, end)) => {
                 let mut keys = words(&line[..end]);
                 open = KEYS.is_open(section) && keys.all(|key| KEYS.is_known(key));
@@ -269,8 +269,8 @@ fn lines(text: &str, masks: &mut Vec<Range<usize>>) {
                 key(line)
             }
         };
-        let hidden = &line[shown..];
-        let from = start + shown + (hidden.len() - hidden.trim_start().len());
+        let hidden = &line[visible_end..];
+        let from = start + visible_end + (hidden.len() - hidden.trim_start().len());
         let to = start + line.trim_end().len();
         if from < to {
             masks.push(from..to);
@@ -366,16 +366,16 @@ mod tests {
     use super::*;
 
     /// Returns the text as error messages display it, with all masks applied.
-    fn shown(text: &str) -> String {
+    fn masked(text: &str) -> String {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let mut shown = String::new();
+        let mut masked = String::new();
         let mut end = 0;
         for mask in masks(text, table.get_ref(), !errors.is_empty()) {
-            shown.push_str(&text[end..mask.start]);
-            shown.push_str("***");
+            masked.push_str(&text[end..mask.start]);
+            masked.push_str("***");
             end = mask.end;
         }
-        shown + &text[end..]
+        masked + &text[end..]
     }
 
     #[test]
@@ -476,7 +476,7 @@ mod tests {
                 "[[composite_tools]]\nid = ***\nkey = ***",
             ),
         ] {
-            assert_eq!(shown(text), seen);
+            assert_eq!(masked(text), seen);
         }
     }
 
@@ -518,7 +518,7 @@ mod tests {
                 "[[aliases]]\ntool = ***\n[aliases.arguments.k]\ndefault = ***",
             ),
         ] {
-            assert_eq!(shown(text), seen);
+            assert_eq!(masked(text), seen);
         }
     }
 }

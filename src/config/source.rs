@@ -6,7 +6,7 @@ use std::{borrow::Cow, ops::Range, path::PathBuf};
 /// Error messages quote at most this many characters of a line before the marked part.
 const BEFORE: usize = 60;
 /// Error messages quote at most this many characters of a line.
-const SHOWN: usize = 100;
+const MAX_EXCERPT: usize = 100;
 
 /// The text that replaces a masked span in an error message.
 const MASK: &str = "***";
@@ -100,11 +100,11 @@ impl<'t> Source<'t> {
             excerpt.push('…');
         }
         self.push_masked(&mut excerpt, cut, begin + from - cut.len());
-        let shown_before = excerpt.chars().count();
-        let marked_cut = first(marked, SHOWN.saturating_sub(shown_before));
+        let width_before = excerpt.chars().count();
+        let marked_cut = first(marked, MAX_EXCERPT.saturating_sub(width_before));
         self.push_masked(&mut excerpt, marked_cut, begin + from);
-        let shown = excerpt.chars().count();
-        let after_cut = first(after, SHOWN.saturating_sub(shown));
+        let width = excerpt.chars().count();
+        let after_cut = first(after, MAX_EXCERPT.saturating_sub(width));
         if marked_cut.len() == marked.len() {
             self.push_masked(&mut excerpt, after_cut, begin + to);
         }
@@ -116,8 +116,8 @@ impl<'t> Source<'t> {
             line: line - top + 1,
             column: column + 1,
             excerpt,
-            before: shown_before,
-            marked: (shown - shown_before).max(1),
+            before: width_before,
+            marked: (width - width_before).max(1),
         }
     }
 
@@ -132,7 +132,7 @@ impl<'t> Source<'t> {
             if from >= rest.len() {
                 break;
             }
-            push_shown(excerpt, &rest[..floor(rest, from)]);
+            push_printable(excerpt, &rest[..floor(rest, from)]);
             // Omits the `***` if the previous part ended within the same mask, and therefore
             // already displays it.
             if mask.start >= start || !excerpt.ends_with(MASK) {
@@ -140,7 +140,7 @@ impl<'t> Source<'t> {
             }
             rest = &rest[floor(rest, to)..];
         }
-        push_shown(excerpt, rest);
+        push_printable(excerpt, rest);
     }
 
     /// Returns the text of a span in a form that error messages can quote: truncated, and without
@@ -181,16 +181,16 @@ pub(super) fn sanitized(text: &str) -> Cow<'_, str> {
     if cut.len() == text.len() && !text.contains(is_unprintable) {
         return Cow::Borrowed(text);
     }
-    let mut shown: String =
+    let mut excerpt: String =
         cut.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();
     if cut.len() < text.len() {
-        shown.push('…');
+        excerpt.push('…');
     }
-    Cow::Owned(shown)
+    Cow::Owned(excerpt)
 }
 
 /// Appends `text` to an excerpt. Replaces tabs by spaces, and unprintable characters by U+FFFD.
-fn push_shown(excerpt: &mut String, text: &str) {
+fn push_printable(excerpt: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '\t' => excerpt.push_str("    "),

@@ -279,7 +279,7 @@ fn failure_text(result: &CallToolResult) -> String {
         return texts;
     }
     let structured = result.structured_content.as_ref();
-    let told = |place| structured?.pointer(place)?.as_str().filter(|text| !text.trim().is_empty());
-    let told = ["/message", "/error/message", "/error", "/text"].into_iter().find_map(told);
-    told.unwrap_or("the tool failed without an error message").to_owned()
+    let text = |path| structured?.pointer(path)?.as_str().filter(|text| !text.trim().is_empty());
+    let message = ["/message", "/error/message", "/error", "/text"].into_iter().find_map(text);
+    message.unwrap_or("the tool failed without an error message").to_owned()
 }

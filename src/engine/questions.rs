@@ -137,8 +137,8 @@ impl Elicitation {
     }
 
     /// Validates the client's answer against the form of this question. If choices or defaults of
-    /// the form were computed, uses the form in `asked`, which was sent to the client.
-    fn read(&self, asked: Option<&Question>, answer: Value) -> Said {
+    /// the form were computed, uses the form of `sent`, the question that the client received.
+    fn read(&self, sent: Option<&Question>, answer: Value) -> Said {
         let Value::Object(mut answer) = answer else {
             return Said::Misfit("the answer is not an object".to_owned());
         };
@@ -154,13 +154,13 @@ impl Elicitation {
         // If the form is empty, clients may omit the content of the answer.
         let content = answer.remove("content").filter(|content| !content.is_null());
         let mut content = content.unwrap_or_else(|| Map::new().into());
-        let asked = asked.filter(|_| self.is_computed).and_then(Question::schema);
-        let schema = asked.as_ref().unwrap_or(&self.schema);
+        let sent_schema = sent.filter(|_| self.is_computed).and_then(Question::schema);
+        let schema = sent_schema.as_ref().unwrap_or(&self.schema);
         if let Value::Object(content) = &mut content {
             fill_in(schema, content);
         }
-        let told = |error| tracing::warn!(error = %Reason(error), "an answer is not validated: its form is invalid");
-        match (schema.fit("the form", &mut content, told), content) {
+        let warn = |error| tracing::warn!(error = %Reason(error), "an answer is not validated: its form is invalid");
+        match (schema.fit("the form", &mut content, warn), content) {
             (Ok(()), Value::Object(content)) => Said::Accept(content),
             (Ok(()), _) => Said::Misfit("the answer's `content` is not an object".to_owned()),
             (Err(refusal), _) => Said::Misfit(refusal.reason()),
@@ -264,8 +264,8 @@ impl PendingQuestion {
             && let ElicitRequestParams::FormElicitationParams { message, .. } = &mut request.params
         {
             // The text may still contain the reason of the previous repetition.
-            let asked = message.find(AGAIN).unwrap_or(message.len());
-            message.truncate(asked);
+            let end = message.find(AGAIN).unwrap_or(message.len());
+            message.truncate(end);
             message.push_str(AGAIN);
             message.push_str(why);
         }
@@ -282,29 +282,29 @@ impl RunState {
     /// step, such as `confirm`. The key of a tool's question is `name:key`, such as
     /// `search[2]:token`: the name of the step or loop element, and the key from the tool.
     pub(crate) fn questions(&self, plan: &Plan) -> BTreeMap<String, Question> {
-        let of = |asked: &PendingQuestion| {
-            let branch = branch(plan, asked.id);
-            asked
+        let of = |pending: &PendingQuestion| {
+            let branch = branch(plan, pending.id);
+            pending
                 .questions
                 .iter()
-                .map(|(key, question)| (full_key(&branch, asked, key), question.clone()))
+                .map(|(key, question)| (full_key(&branch, pending, key), question.clone()))
                 .collect::<Vec<_>>()
         };
         self.asked.iter().flat_map(of).collect()
     }
 
     pub(crate) fn question_count(&self) -> usize {
-        self.asked.iter().map(|asked| asked.questions.len()).sum()
+        self.asked.iter().map(|pending| pending.questions.len()).sum()
     }
 
     /// Stores the client's responses with the pending questions. Responses with other keys are
     /// ignored.
     pub(crate) fn answer(&mut self, plan: &Plan, mut responses: Responses) {
-        for asked in &mut self.asked {
-            let branch = branch(plan, asked.id);
-            for key in asked.questions.keys() {
-                if let Some(response) = responses.remove(&full_key(&branch, asked, key)) {
-                    asked.responses.insert(key.clone(), response);
+        for pending in &mut self.asked {
+            let branch = branch(plan, pending.id);
+            for key in pending.questions.keys() {
+                if let Some(response) = responses.remove(&full_key(&branch, pending, key)) {
+                    pending.responses.insert(key.clone(), response);
                 }
             }
         }
@@ -313,18 +313,19 @@ impl RunState {
     /// Returns `true` if `response` to the question `key` certainly ends the run, for all possible
     /// responses to the other questions.
     pub(crate) fn is_ended_by(&self, plan: &Plan, key: &str, response: &Response) -> bool {
-        let mut asked = self.asked.iter().filter(|asked| !asked.is_call());
-        let Some(asked) = asked.find(|asked| &*plan.steps()[asked.id.step].id == key) else {
+        let mut pending = self.asked.iter().filter(|pending| !pending.is_call());
+        let Some(pending) = pending.find(|pending| &*plan.steps()[pending.id.step].id == key)
+        else {
             return false;
         };
-        let action = &plan.steps()[asked.id.step].action;
+        let action = &plan.steps()[pending.id.step].action;
         let Some(elicitation) = action.as_elicitation() else { return false };
         let said = match response {
             Response::Late => Said::Late,
-            Response::Answer(answer) => elicitation.read(asked.own(), answer.clone()),
+            Response::Answer(answer) => elicitation.read(pending.own(), answer.clone()),
             Response::Refused(_) => return false,
         };
-        let is_refusal = !plan.is_final(asked.id.step)
+        let is_refusal = !plan.is_final(pending.id.step)
             && matches!(said, Said::Decline | Said::Cancel | Said::Late);
         (is_refusal && elicitation.on(&said) != OnRefusal::Continue)
             || (plan.has_stops()
@@ -334,9 +335,9 @@ impl RunState {
 
     /// Marks all pending questions as refused. `why` is the reason, which clients may see.
     pub(crate) fn refuse(&mut self, why: &str) {
-        for asked in &mut self.asked {
+        for pending in &mut self.asked {
             let refused = |key: &String| (key.clone(), Response::Refused(why.to_owned()));
-            asked.responses = asked.questions.keys().map(refused).collect();
+            pending.responses = pending.questions.keys().map(refused).collect();
         }
     }
 }
@@ -344,8 +345,8 @@ impl RunState {
 /// Returns the key of a question for the client, such as `search[2]:token`. `branch` is the name of
 /// the step or loop element, and `key` is the key from the tool. The key is unique, because colons
 /// in the names of steps are escaped.
-fn full_key(branch: &str, asked: &PendingQuestion, key: &str) -> String {
-    if asked.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
+fn full_key(branch: &str, pending: &PendingQuestion, key: &str) -> String {
+    if pending.is_call() { format!("{branch}:{key}") } else { branch.to_owned() }
 }
 
 /// Returns the name of a step, or of a loop element such as `search[2]`. Colons are escaped.

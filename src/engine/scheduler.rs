@@ -157,8 +157,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         effects: E,
     ) -> Self {
         let finished: StepSet = state.finished.iter().copied().collect();
-        let asked = state.asked.iter().map(|asked| asked.id.step);
-        let running: StepSet = asked.chain(state.loops.iter().map(|each| each.step)).collect();
+        let suspended = state.asked.iter().map(|pending| pending.id.step);
+        let running: StepSet = suspended.chain(state.loops.iter().map(|each| each.step)).collect();
         let steps = match state.is_settled() {
             false => plan.ordinary,
             true => StepSet::first(plan.steps().len()),
@@ -170,8 +170,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             .map(|running| Takeover::new(plan, &state, running, waiting, settings.repeatable));
         // Questions of steps come first, because their answers may end the run before a tool is
         // called again.
-        state.asked.sort_unstable_by_key(|asked| (asked.is_call(), asked.id));
-        state.asked.iter_mut().for_each(|asked| asked.is_resuming = true);
+        state.asked.sort_unstable_by_key(|pending| (pending.is_call(), pending.id));
+        state.asked.iter_mut().for_each(|pending| pending.is_resuming = true);
         Self {
             plan,
             random: Rng::with_seed(settings.seed),

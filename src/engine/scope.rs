@@ -289,8 +289,8 @@ impl Scope {
             Some(reached) => self.refusal(&reached),
             None => {
                 let max = meter.max_calls;
-                let told = format!("the run made more than {max} calls (`max_calls`)");
-                StepError::new(ErrorKind::Limit, told)
+                let message = format!("the run made more than {max} calls (`max_calls`)");
+                StepError::new(ErrorKind::Limit, message)
             }
         })
     }
@@ -540,11 +540,11 @@ mod tests {
         };
         let outer = of(Scope::new(CallLimits::default(), Duration::from_secs(1)), "outer", 10);
         let inner = of(outer.nested(Duration::from_secs(1)), "inner", 100);
-        let told = |scope: &Scope| scope.keep_made(&json!("0123456789ab")).unwrap_err().message;
+        let message = |scope: &Scope| scope.keep_made(&json!("0123456789ab")).unwrap_err().message;
         let expected = "exceeds the rest of `max_result_bytes` of `outer`, which is 10";
-        assert!(told(&inner).ends_with(expected), "{}", told(&inner));
+        assert!(message(&inner).ends_with(expected), "{}", message(&inner));
         let expected = "exceeds the rest of `max_result_bytes`, which is 10";
-        assert!(told(&outer).ends_with(expected), "{}", told(&outer));
+        assert!(message(&outer).ends_with(expected), "{}", message(&outer));
     }
 
     #[tokio::test(start_paused = true)]

@@ -163,11 +163,12 @@ impl RunState {
         let Some(loops) = set(&loops, steps) else { return false };
         let running = self.running.as_deref().unwrap_or_default();
         let Some(running) = set(running, steps) else { return false };
-        let mut asked: Vec<_> = self.asked.iter().map(|asked| asked.id).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        let waiting = |step: usize| self.asked.iter().filter(|asked| asked.id.step == step).count();
-        let began = self.asked.iter().map(|asked| asked.id.step).chain(loops).chain(running);
+        let mut suspended: Vec<_> = self.asked.iter().map(|pending| pending.id).collect();
+        suspended.sort_unstable();
+        suspended.dedup();
+        let waiting =
+            |step: usize| self.asked.iter().filter(|pending| pending.id.step == step).count();
+        let began = self.asked.iter().map(|pending| pending.id.step).chain(loops).chain(running);
         self.outcomes.len() == steps
             && self.preserved.fits(steps)
             && (0..steps).all(|step| self.outcomes[step].is_some() == finished.contains(step))
@@ -175,8 +176,8 @@ impl RunState {
                 .into_iter()
                 .flatten()
                 .all(|step| finished.contains(step))
-            && asked.len() == self.asked.len()
-            && self.asked.iter().all(|asked| asked.fits(plan, &self.loops))
+            && suspended.len() == self.asked.len()
+            && self.asked.iter().all(|pending| pending.fits(plan, &self.loops))
             && self.loops.iter().all(|each| each.fits(plan, waiting(each.step), self.was_running()))
             && { began }
                 .all(|step| !finished.contains(step) && plan.needs(step).is_subset(finished))
@@ -195,10 +196,10 @@ impl RunState {
                     && (self.failed, self.ended_by, self.timed_out) == (None, None, false)
             }
             None => {
-                let mut asked = self.asked.iter().map(|asked| asked.id.step);
+                let mut suspended = self.asked.iter().map(|pending| pending.id.step);
                 let mut loops = self.loops.iter().map(|each| each.step);
                 finished.is_subset(plan.ordinary)
-                    && !asked.any(|step| plan.is_final(step))
+                    && !suspended.any(|step| plan.is_final(step))
                     && !loops.any(|step| plan.is_final(step))
             }
         }
@@ -224,8 +225,8 @@ impl RunState {
 
     /// Returns the number of attempts of all steps that have not ended.
     fn attempts(&self) -> u64 {
-        let asked = self.asked.iter().map(|asked| asked.attempts);
-        asked.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
+        let suspended = self.asked.iter().map(|pending| pending.attempts);
+        suspended.chain(self.loops.iter().map(|each| each.attempts)).map(u64::from).sum()
     }
 
     /// Returns the duration of the run, without the time for which it was suspended.
@@ -305,8 +306,8 @@ impl RunState {
         for each in &self.loops {
             watching.resume_loop(each.step, each.started_ms, each.attempts);
         }
-        for asked in &self.asked {
-            watching.resume_branch(asked.id, asked.started_ms, asked.attempts);
+        for pending in &self.asked {
+            watching.resume_branch(pending.id, pending.started_ms, pending.attempts);
         }
         Some(watching)
     }

@@ -37,9 +37,9 @@ impl Takeover {
         repeatable: Vec<usize>,
     ) -> Box<Self> {
         let running: StepSet = running.into_iter().collect();
-        let asked = state.asked.iter().map(|asked| asked.id.step);
+        let suspended = state.asked.iter().map(|pending| pending.id.step);
         let loops = state.loops.iter().map(|each| each.step);
-        let started = running.union(asked.chain(loops).collect());
+        let started = running.union(suspended.chain(loops).collect());
         let finished = state.finished.iter().copied().collect();
         // A call starts only if the outcomes of all calls before it are stored. Since then, only
         // the first steps of the plan that were ready can have started, up to the concurrency
@@ -47,7 +47,7 @@ impl Takeover {
         let free = plan.concurrency.saturating_sub(started.without(plan.without_calls).len());
         let ready = waiting.without(running).without(plan.without_calls);
         let ready = ready.filter(|&step| plan.needs(step).is_subset(finished)).take(free);
-        let waits = |id: BranchId| state.asked.iter().any(|asked| asked.id == id);
+        let waits = |id: BranchId| state.asked.iter().any(|pending| pending.id == id);
         let left = |each: &LoopState| {
             let step = each.step;
             each.running().map(move |element| BranchId { step, element }).collect::<Vec<_>>()

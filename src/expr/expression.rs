@@ -158,10 +158,10 @@ impl Expression {
     /// Returns the references that insert their values unchanged into the text of the expression.
     /// Excludes references with a filter, such as `{{ input.name | upper }}`, and references inside
     /// a condition. Returns an empty list if the expression is an array or an object.
-    pub(crate) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
+    pub(crate) fn bare_references(&self) -> Vec<(Root, &[PathSegment])> {
         match &self.0 {
             Node::Reference(reference) => vec![(reference.root(), reference.path())],
-            Node::Template(template) => template.shown(),
+            Node::Template(template) => template.bare_references(),
             Node::Literal(_) | Node::Variable(_) | Node::Array(_) | Node::Object(_) => Vec::new(),
         }
     }

@@ -56,7 +56,7 @@ struct Inner {
     content: Content,
     /// For each path of the content, `true` if the template checks with `is defined` whether the
     /// value exists, here or elsewhere. The value may then be missing everywhere in the template.
-    asked: Box<[bool]>,
+    checked: Box<[bool]>,
     /// If `true`, the template reads a secret variable.
     has_secrets: bool,
 }
@@ -119,8 +119,8 @@ impl Template {
         };
         match content {
             Ok(content) => {
-                let (asked, has_secrets) = (content.asked(), content.has_secrets());
-                Ok(Self(Arc::new(Inner { written: text.into(), content, asked, has_secrets })))
+                let (checked, has_secrets) = (content.checked(), content.has_secrets());
+                Ok(Self(Arc::new(Inner { written: text.into(), content, checked, has_secrets })))
             }
             Err(Mistake::Reference(error)) => Err(error),
             Err(Mistake::Syntax { reason, at }) => {
@@ -162,7 +162,7 @@ impl Template {
 
     /// Returns the references whose values always appear unchanged in the value of the template.
     /// Excludes references inside `{% if %}` and `{% for %}` blocks and in larger expressions.
-    pub(super) fn shown(&self) -> Vec<(Root, &[PathSegment])> {
+    pub(super) fn bare_references(&self) -> Vec<(Root, &[PathSegment])> {
         let codes: Vec<&Written> = match &self.0.content {
             Content::Expression(code) => vec![code],
             Content::Text(nodes) => {
@@ -185,15 +185,15 @@ impl Template {
     /// the path of the template in an expression.
     pub(super) fn uses(&self, place: &[PathSegment]) -> Vec<Use<'_>> {
         let bare = matches!(&self.0.content, Content::Expression(code) if code.is_bare());
-        let paths = self.0.content.paths().zip(&self.0.asked);
-        let uses = paths.filter_map(|((path, certain), asked)| {
+        let paths = self.0.content.paths().zip(&self.0.checked);
+        let uses = paths.filter_map(|((path, certain), checked)| {
             // Loop variables are omitted, because they are not values of the run.
             let Start::Root(root) = path.start else { return None };
             Some(Use {
                 place: place.to_vec(),
                 root,
                 path: &path.segments,
-                optional: path.optional || *asked,
+                optional: path.optional || *checked,
                 bare,
                 certain: certain && path.certain,
                 text: &path.text,
@@ -248,14 +248,14 @@ impl Content {
     }
 
     /// Returns for each path whether `is defined` checks it, or a value that contains it.
-    fn asked(&self) -> Box<[bool]> {
-        let checked: Vec<_> = self.paths().filter(|(path, _)| path.asked).collect();
-        let is_asked = |(path, _): (&Path, bool)| {
+    fn checked(&self) -> Box<[bool]> {
+        let checked: Vec<_> = self.paths().filter(|(path, _)| path.checked).collect();
+        let is_checked = |(path, _): (&Path, bool)| {
             checked.iter().any(|(checked, _)| {
                 checked.start == path.start && path.segments.starts_with(&checked.segments)
             })
         };
-        self.paths().map(is_asked).collect()
+        self.paths().map(is_checked).collect()
     }
 }
 

@@ -155,9 +155,9 @@ fn unknown_reference_is_a_literal_text_in_lenient_mode() {
         let expression = Expression::parse_in(&json!(text), &names).unwrap();
         assert_eq!(expression.as_literal(), Some(&json!(text)));
 
-        let told = Expression::parse(&json!(text)).unwrap_err().to_string();
+        let error = Expression::parse(&json!(text)).unwrap_err().to_string();
         let expected = "expected `$input`, `$null`, or `$$` for a literal `$`";
-        assert_eq!(told, format!("unknown reference `{text}`: {expected}"));
+        assert_eq!(error, format!("unknown reference `{text}`: {expected}"));
     }
     for text in ["$input.", "$input[x]", "$input.a b"] {
         let errors = Expression::parse_in(&json!(text), &names).unwrap_err();
@@ -192,8 +192,8 @@ fn reference_to_an_unknown_step_or_field_is_rejected() {
             "a step has no `['odd key']`: did you mean `$steps.a.output['odd key']`?",
         ),
     ] {
-        let told = Expression::parse_in(&json!(written), &names).unwrap_err().to_string();
-        assert_eq!(told, expected);
+        let error = Expression::parse_in(&json!(written), &names).unwrap_err().to_string();
+        assert_eq!(error, expected);
     }
 }
 

@@ -551,7 +551,7 @@ impl Settings {
         let permits = |uri: &str| selects(uri) && !self.denied_uris.contains(uri);
         permits(name)
             && Readings::of(name).is_some_and(|readings| {
-                readings.places.iter().all(|place| permits(place))
+                readings.forms.iter().all(|form| permits(form))
                     && !readings.others.iter().any(|other| denies(other))
             })
     }

@@ -65,14 +65,14 @@ impl BackendError {
     #[must_use]
     pub fn from_service(backend: &Arc<str>, error: BoxError) -> Self {
         let error: BoxError = match error.downcast::<Self>() {
-            Ok(told) if told.backend == *backend => return *told,
-            Ok(told) => told,
+            Ok(error) if error.backend == *backend => return *error,
+            Ok(error) => error,
             Err(error) => error,
         };
         let kind = match Cause::of(&*error) {
             Cause::TimedOut => BackendErrorKind::TimedOut,
             Cause::Overloaded => BackendErrorKind::Overloaded,
-            Cause::Backend(told) => told.kind,
+            Cause::Backend(error) => error.kind,
             Cause::Unknown => BackendErrorKind::Failed,
         };
         Self { backend: backend.clone(), kind, source: Some(error) }

@@ -36,7 +36,7 @@ use crate::json_size::{ByteBudget, json_bytes};
 /// client.
 pub(crate) const MAX_QUESTIONS: usize = 32;
 /// The maximum number of questions during one request of a client.
-pub(crate) const MAX_ASKED: usize = 1_000;
+pub(crate) const MAX_REQUEST_QUESTIONS: usize = 1_000;
 /// The maximum total size of the unanswered questions during one request of a client, in bytes of
 /// JSON. Includes questions that have not been sent yet.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
@@ -67,9 +67,9 @@ pub(crate) fn unanswered(reason: impl Into<String>) -> ErrorData {
     ErrorData::invalid_request(reason, None)
 }
 
-/// Returns the error message for more than [`MAX_ASKED`] questions during one request.
+/// Returns the error message for more than [`MAX_REQUEST_QUESTIONS`] questions during one request.
 pub(crate) fn too_many() -> String {
-    format!("more than {MAX_ASKED} questions were asked for one request")
+    format!("more than {MAX_REQUEST_QUESTIONS} questions were asked for one request")
 }
 
 /// The kinds of questions that a client can answer, according to its declared capabilities.
@@ -117,7 +117,7 @@ struct ClientState {
     /// The client capabilities that are listed in [`ASKABLE`].
     capabilities: Map<String, Value>,
     /// The number of questions during this request so far.
-    asked: AtomicUsize,
+    question_count: AtomicUsize,
     /// Limits the number of unanswered questions to [`MAX_QUESTIONS`]. Each question holds a permit
     /// from before it is sent until it is answered.
     turns: Semaphore,
@@ -205,9 +205,10 @@ impl LiveClient {
         let can = !Abilities::of(&capabilities).is_nothing();
         can.then(|| {
             let (peer, request) = (peer.clone(), request.clone());
-            let (asked, turns) = (AtomicUsize::new(0), Semaphore::new(MAX_QUESTIONS));
+            let question_count = AtomicUsize::new(0);
+            let turns = Semaphore::new(MAX_QUESTIONS);
             let waiting = ByteBudget::new(MAX_PENDING_BYTES);
-            let state = ClientState { peer, request, capabilities, asked, turns, waiting };
+            let state = ClientState { peer, request, capabilities, question_count, turns, waiting };
             Self { state: Arc::new(state), questions: None }
         })
     }
@@ -279,15 +280,16 @@ impl LiveClient {
     ///
     /// # Errors
     ///
-    /// Returns an error message if the call has ended, if there were more than [`MAX_ASKED`]
-    /// questions during the request, or if the unanswered questions exceed [`MAX_PENDING_BYTES`].
+    /// Returns an error message if the call has ended, if there were more than
+    /// [`MAX_REQUEST_QUESTIONS`] questions during the request, or if the unanswered questions
+    /// exceed [`MAX_PENDING_BYTES`].
     pub(crate) async fn turn(&self, question: &InputRequest) -> Result<Turn<'_>, String> {
         if self.questions.as_ref().is_some_and(|questions| questions.0.ended.is_cancelled()) {
             return Err("the client is gone".to_owned());
         }
         self.note_question();
-        let ClientState { asked, turns, waiting, .. } = &*self.state;
-        if asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED {
+        let ClientState { question_count, turns, waiting, .. } = &*self.state;
+        if question_count.fetch_add(1, Ordering::Relaxed) >= MAX_REQUEST_QUESTIONS {
             return Err(too_many());
         }
         let bytes = waiting.reserve(json_bytes(question)).ok_or_else(|| {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::ItemKind;
 
 /// The maximum number of schema violations in an error message.
-const VIOLATIONS_TOLD: usize = 8;
+const MAX_DISPLAYED_VIOLATIONS: usize = 8;
 /// The JSON-RPC error code of calls that are valid but rejected because of earlier calls. JSON-RPC
 /// reserves -32000 to -32099 for server-defined errors.
 const DENIED: ErrorCode = ErrorCode(-32000);
@@ -147,7 +147,7 @@ impl Refusal {
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::InvalidArguments { violations, .. } => {
-                let violations = violations.iter().take(VIOLATIONS_TOLD);
+                let violations = violations.iter().take(MAX_DISPLAYED_VIOLATIONS);
                 violations.map(ToString::to_string).collect::<Vec<_>>().join("; ")
             }
             refusal => refusal.to_error().message.into_owned(),
@@ -161,7 +161,7 @@ impl Refusal {
             Self::InvalidArguments { violations, .. } => Some(json!({
                 "violations": violations
                     .iter()
-                    .take(VIOLATIONS_TOLD)
+                    .take(MAX_DISPLAYED_VIOLATIONS)
                     .map(|violation| json!({ "path": violation.path, "message": violation.message }))
                     .collect::<Vec<_>>(),
             })),
@@ -197,11 +197,13 @@ impl fmt::Display for Refusal {
             }
             Self::InvalidArguments { tool, violations } => {
                 write!(f, "invalid arguments for `{tool}`: ")?;
-                for (index, violation) in violations.iter().take(VIOLATIONS_TOLD).enumerate() {
+                for (index, violation) in
+                    violations.iter().take(MAX_DISPLAYED_VIOLATIONS).enumerate()
+                {
                     let separator = if index == 0 { "" } else { "; " };
                     write!(f, "{separator}{violation}")?;
                 }
-                match violations.len().checked_sub(VIOLATIONS_TOLD) {
+                match violations.len().checked_sub(MAX_DISPLAYED_VIOLATIONS) {
                     Some(more @ 1..) => write!(f, "; and {more} more"),
                     _ => Ok(()),
                 }

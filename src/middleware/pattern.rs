@@ -65,8 +65,8 @@ struct Compiled {
     /// expression for each of them, in the order of the patterns.
     others: RegexSet,
     /// The indices in `written` of the patterns in `others`: the expression at index `i` in
-    /// `others` belongs to the pattern `written[places[i]]`.
-    places: Vec<usize>,
+    /// `others` belongs to the pattern `written[indices[i]]`.
+    indices: Vec<usize>,
     /// An automaton that accepts exactly the names that the expressions in `others` match. Built
     /// when it is first used. `None` if the automaton would be too large.
     automaton: OnceLock<Option<Automaton>>,
@@ -131,7 +131,7 @@ impl Patterns {
                         compiled.exact.insert(pattern.clone());
                     }
                     expressions.push(expression);
-                    compiled.places.push(index);
+                    compiled.indices.push(index);
                 }
                 Err(reason) => {
                     let reason = Reason::Invalid(reason);
@@ -233,9 +233,9 @@ impl Patterns {
         let compiled = &*self.0;
         let written = compiled.exact.contains(name).then_some(compiled.written.iter().enumerate());
         let exact = written.into_iter().flatten().filter(move |(_, pattern)| *pattern == name);
-        let exact = exact.map(|(place, _)| place);
+        let exact = exact.map(|(index, _)| index);
         let others = compiled.others.matches(name).into_iter();
-        exact.chain(others.map(|place| compiled.places[place]))
+        exact.chain(others.map(|index| compiled.indices[index]))
     }
 }
 
@@ -289,8 +289,8 @@ fn anchored(regex: &str) -> Result<String, String> {
 /// Returns the last line of the error message for an invalid regular expression. This line contains
 /// the cause of the error. The lines before it only quote the expression.
 fn last_line(error: &regex::Error) -> String {
-    let told = error.to_string();
-    let last = told.lines().last().unwrap_or_default();
+    let message = error.to_string();
+    let last = message.lines().last().unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
@@ -402,8 +402,8 @@ impl PatternError {
 
 impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, mistake) in self.0.iter().enumerate() {
-            if place > 0 {
+        for (index, mistake) in self.0.iter().enumerate() {
+            if index > 0 {
                 f.write_str("\n")?;
             }
             mistake.fmt(f)?;

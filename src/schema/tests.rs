@@ -17,7 +17,7 @@ fn violations_of_call(schema: Value, arguments: &Value) -> Vec<(String, String)>
         Ok(()) => Vec::new(),
         Err(Refusal::InvalidArguments { tool, violations }) => {
             assert_eq!(tool, "t");
-            violations.into_iter().map(|told| (told.path, told.message)).collect()
+            violations.into_iter().map(|violation| (violation.path, violation.message)).collect()
         }
         Err(other) => panic!("{other}"),
     }
@@ -175,8 +175,8 @@ fn violations_name_arguments_in_their_path_only() {
             "the value has non-unique elements",
         ),
     ] {
-        let told = violations_of_call(schema.clone(), &arguments);
-        assert_eq!(told, [(path.to_owned(), message.to_owned())], "{schema}");
+        let violations = violations_of_call(schema.clone(), &arguments);
+        assert_eq!(violations, [(path.to_owned(), message.to_owned())], "{schema}");
     }
 }
 
@@ -184,8 +184,8 @@ fn violations_name_arguments_in_their_path_only() {
 fn each_argument_has_its_own_violation() {
     let schema =
         json!({ "required": ["a", "b"], "properties": { "c": {} }, "additionalProperties": false });
-    let told = violations_of_call(schema, &json!({ "x": 1, "y": 2 }));
-    let paths: Vec<_> = told.iter().map(|(path, _)| &**path).collect();
+    let violations = violations_of_call(schema, &json!({ "x": 1, "y": 2 }));
+    let paths: Vec<_> = violations.iter().map(|(path, _)| &**path).collect();
     assert_eq!(paths, ["/a", "/b", "/x", "/y"]);
 }
 
@@ -197,12 +197,12 @@ fn violations_are_bounded() {
         json!({ "additionalProperties": false }),
         json!({ "additionalProperties": { "type": "string" } }),
     ] {
-        let told = violations_of_call(schema, &arguments);
-        assert_eq!(told.len(), MAX_VIOLATIONS);
+        let violations = violations_of_call(schema, &arguments);
+        assert_eq!(violations.len(), MAX_VIOLATIONS);
     }
     let schema = json!({ "properties": { "a": { "const": "x".repeat(10_000) } } });
-    let told = violations_of_call(schema, &json!({ "a": 1 }));
-    assert_eq!(told[0].1.chars().count(), unusable::MAX_DISPLAYED_SCHEMA + 1);
+    let violations = violations_of_call(schema, &json!({ "a": 1 }));
+    assert_eq!(violations[0].1.chars().count(), unusable::MAX_DISPLAYED_SCHEMA + 1);
 }
 
 /// If the validation would take too long, the arguments are rejected without a validation. If only
@@ -215,13 +215,13 @@ fn arguments_over_the_step_limit_are_rejected() {
     ]);
     let schema = json!({ "allOf": twice });
     let arguments = |levels| (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
-    let told = |levels| violations_of_call(schema.clone(), &arguments(levels));
-    assert!(told(4).iter().all(|(path, _)| path == "/a/a/a/a"));
+    let violations = |levels| violations_of_call(schema.clone(), &arguments(levels));
+    assert!(violations(4).iter().all(|(path, _)| path == "/a/a/a/a"));
     let one = |message: &str| vec![(String::new(), message.to_owned())];
-    assert_eq!(told(14), one("the value is not valid, and too large to report where"));
+    assert_eq!(violations(14), one("the value is not valid, and too large to report where"));
     let too_long = "the value is too large to check against the schema, which would take more \
                     than 1500000 steps";
-    assert_eq!(told(100), one(too_long));
+    assert_eq!(violations(100), one(too_long));
 }
 
 /// A single keyword can take long, without any recursion in the schema.
@@ -252,9 +252,9 @@ fn arguments_with_a_costly_keyword_check_are_rejected() {
     ] {
         let definitions = schema.get("$defs").cloned().unwrap_or_else(|| json!({}));
         let schema = json!({ "properties": { "value": schema }, "$defs": definitions });
-        let told = violations_of_call(schema.clone(), &json!({ "value": value }));
+        let violations = violations_of_call(schema.clone(), &json!({ "value": value }));
         let is_too_long = |(_, message): &(_, String)| message.contains("too large to check");
-        assert!(told.iter().any(is_too_long), "{told:?}");
+        assert!(violations.iter().any(is_too_long), "{violations:?}");
     }
 }
 
@@ -287,9 +287,9 @@ fn unique_items_are_compared_as_json_schema_defines() {
         (json!([18_446_744_073_709_551_615_u64, 1e300, -1]), true),
     ] {
         let schema = json!({ "properties": { "a": { "uniqueItems": true } } });
-        let told = violations_of_call(schema, &json!({ "a": elements }));
+        let violations = violations_of_call(schema, &json!({ "a": elements }));
         let expected = [("/a".to_owned(), "the value has non-unique elements".to_owned())];
-        assert_eq!(told, if unique { &[][..] } else { &expected[..] }, "{elements}");
+        assert_eq!(violations, if unique { &[][..] } else { &expected[..] }, "{elements}");
     }
     let schema = json!({ "properties": { "a": { "uniqueItems": false } } });
     assert_eq!(violations_of_call(schema, &json!({ "a": [1, 1] })), []);
@@ -328,13 +328,13 @@ fn unusable_schema_accepts_everything_and_is_reported_once() {
     ] {
         let Value::Object(members) = schema.clone() else { panic!("no object") };
         let input = InputSchema::new(Arc::new(members));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..3 {
-            let checked = input.check("t", &json!({ "a": 1 }), |unusable| told.push(unusable));
+            let checked = input.check("t", &json!({ "a": 1 }), |unusable| reported.push(unusable));
             assert_eq!(checked, Ok(()), "{schema}");
         }
-        assert_eq!(told.len(), 1, "{schema}");
-        let text = told[0].to_string();
+        assert_eq!(reported.len(), 1, "{schema}");
+        let text = reported[0].to_string();
         assert!(text.contains(reason), "{text}");
     }
 }
@@ -366,8 +366,8 @@ fn recursive_schema_is_checked_up_to_the_depth_limit() {
     let list = |levels, end: Value| (1..levels).fold(end, |inner, _| json!({ "next": inner }));
     let bad = json!({ "value": "x" });
     assert_eq!(violations_of_call(schema.clone(), &list(100, json!({ "value": 1 }))), []);
-    let told = violations_of_call(schema.clone(), &list(100, bad.clone()));
-    assert_eq!(told[0].0, format!("{}/value", "/next".repeat(99)));
+    let violations = violations_of_call(schema.clone(), &list(100, bad.clone()));
+    assert_eq!(violations[0].0, format!("{}/value", "/next".repeat(99)));
 
     let Value::Object(schema) = schema else { panic!("no object") };
     let input = InputSchema::new(Arc::new(schema));
@@ -383,11 +383,11 @@ fn schema_within_the_transport_depth_compiles() {
 #[test]
 fn schema_dialect_is_respected() {
     let schema = |dialect: &str| json!({ "$schema": dialect, "properties": { "a": { "items": [{ "type": "integer" }] } } });
-    let told = violations_of_call(
+    let violations = violations_of_call(
         schema("http://json-schema.org/draft-07/schema#"),
         &json!({ "a": ["x"] }),
     );
-    assert_eq!(told[0].0, "/a/0");
+    assert_eq!(violations[0].0, "/a/0");
     // The default dialect does not support an array of schemas in `items`.
     let unsaid = json!({ "properties": { "a": { "items": [{ "type": "integer" }] } } });
     assert!(compiled(&unsaid).is_err());
@@ -399,7 +399,7 @@ fn arguments_are_coerced_before_they_are_checked() {
         "properties": { "limit": { "type": "integer", "maximum": 50 }, "tags": { "type": "array" } },
         "required": ["limit"],
     });
-    for (arguments, expected, told) in [
+    for (arguments, expected, expected_path) in [
         (json!({ "limit": "10" }), json!({ "limit": 10 }), None),
         (json!({ "limit": 10, "tags": "[]" }), json!({ "limit": 10, "tags": [] }), None),
         (json!({ "limit": "60" }), json!({ "limit": 60 }), Some("/limit")),
@@ -414,7 +414,7 @@ fn arguments_are_coerced_before_they_are_checked() {
             Refusal::InvalidArguments { violations, .. } => violations[0].path.clone(),
             other => panic!("{other}"),
         });
-        assert_eq!(path.as_deref(), told, "{arguments}");
+        assert_eq!(path.as_deref(), expected_path, "{arguments}");
     }
 }
 
@@ -434,13 +434,13 @@ fn coerced_arguments_over_the_depth_limit_are_rejected() {
 fn arguments_are_coerced_to_an_unusable_schema() {
     let schema = json!({ "properties": { "a": { "type": "integer", "pattern": "(?=look)" } } });
     let schema = InputSchema::new(Arc::new(schema.as_object().unwrap().clone()));
-    let mut told = 0;
+    let mut reports = 0;
     for _ in 0..2 {
         let mut arguments = json!({ "a": "1" });
-        assert_eq!(schema.fit("t", &mut arguments, |_| told += 1), Ok(()));
+        assert_eq!(schema.fit("t", &mut arguments, |_| reports += 1), Ok(()));
         assert_eq!(arguments, json!({ "a": 1 }));
     }
-    assert_eq!(told, 1);
+    assert_eq!(reports, 1);
 }
 
 #[test]

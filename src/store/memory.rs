@@ -309,12 +309,12 @@ impl Entries {
     fn remove(&mut self, handle: &str) -> Option<Item> {
         let (handle, item) = self.items.remove_entry(handle)?;
         self.bytes -= item.size();
-        let place = (item.expiry, handle);
-        self.expiries.remove(&place);
+        let key = (item.expiry, handle);
+        self.expiries.remove(&key);
         if let Some(caller) = &item.caller {
             self.adjust(caller, |account| {
                 account.bytes -= item.size();
-                account.items.remove(&place);
+                account.items.remove(&key);
             });
         }
         Some(item)

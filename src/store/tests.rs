@@ -305,8 +305,8 @@ fn caller_with_a_full_share_leaves_room_for_others() {
     }
     let refused = put_for(b"alice").unwrap_err();
     assert_eq!(refused, PutError::CallerFull { bytes: 1_000 + 5 + 512, max: 3_200 });
-    let told = refused.to_string();
-    assert!(told.contains("takes 1517 bytes") && told.contains("3200 (`max_caller_bytes`)"));
+    let message = refused.to_string();
+    assert!(message.contains("takes 1517 bytes") && message.contains("3200 (`max_caller_bytes`)"));
     for caller in [&b"bob"[..], b"", b"alic"] {
         put_for(caller).unwrap();
         put_for(caller).unwrap();

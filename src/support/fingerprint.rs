@@ -73,8 +73,8 @@ impl Fingerprinter {
             Value::Object(members) => self.object(members.iter().collect()),
             Value::Array(elements) => {
                 self.0.update(b"[");
-                for (place, element) in elements.iter().enumerate() {
-                    self.separate(place);
+                for (index, element) in elements.iter().enumerate() {
+                    self.separate(index);
                     self.value(element);
                 }
                 self.0.update(b"]");
@@ -87,8 +87,8 @@ impl Fingerprinter {
     fn object(&mut self, mut members: Vec<(&String, &Value)>) {
         members.sort_unstable_by_key(|(name, _)| name.as_str());
         self.0.update(b"{");
-        for (place, (name, member)) in members.into_iter().enumerate() {
-            self.separate(place);
+        for (index, (name, member)) in members.into_iter().enumerate() {
+            self.separate(index);
             self.scalar(name);
             self.0.update(b":");
             self.value(member);
@@ -96,8 +96,8 @@ impl Fingerprinter {
         self.0.update(b"}");
     }
 
-    fn separate(&mut self, place: usize) {
-        if place > 0 {
+    fn separate(&mut self, index: usize) {
+        if index > 0 {
             self.0.update(b",");
         }
     }
@@ -214,8 +214,8 @@ mod tests {
             json!("\n"),
             json!("\\n"),
         ];
-        for (place, one) in values.iter().enumerate() {
-            for other in &values[place + 1..] {
+        for (index, one) in values.iter().enumerate() {
+            for other in &values[index + 1..] {
                 assert_ne!(Fingerprint::of(one), Fingerprint::of(other), "{one} and {other}");
             }
         }
@@ -235,8 +235,8 @@ mod tests {
             vec![json!("a\nb")],
             vec![json!("b"), json!("a")],
         ];
-        for (place, one) in lists.iter().enumerate() {
-            for other in &lists[place + 1..] {
+        for (index, one) in lists.iter().enumerate() {
+            for other in &lists[index + 1..] {
                 assert_ne!(of(one), of(other), "{one:?} and {other:?}");
             }
         }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub(crate) struct Readings {
     /// The forms of the URI after normalization by URL parsers and by file systems. The rules must
     /// allow all of these forms before a client can access the URI.
-    pub(crate) places: Vec<String>,
+    pub(crate) forms: Vec<String>,
     /// Other spellings, which only some servers treat as the same URI. A rule that denies one of
     /// them also denies the URI. A rule that allows the URI need not allow them.
     pub(crate) others: Vec<String>,
@@ -22,13 +22,13 @@ impl Readings {
     /// then stand for any other URI. These are control characters, and whitespace at the beginning,
     /// at the end or before a `#`.
     ///
-    /// In `places`, the scheme is in lower case, needless escapes are decoded, and each `\` is
+    /// In `forms`, the scheme is in lower case, needless escapes are decoded, and each `\` is
     /// replaced by `/` ([RFC 3986, section 6.2.2], and the [URL standard]). The path contains no
     /// `.` and `..` segments. URL parsers and file systems resolve these segments differently, so
     /// there is a form for each. In file systems, `//` is equivalent to `/`, and `?` is an ordinary
     /// character.
     ///
-    /// `others` contains the [canonical](canonical) spellings, and variants of `places`. In the
+    /// `others` contains the [canonical](canonical) spellings, and variants of `forms`. In the
     /// variants, the host is [normalized](with_usual_host). Some variants have `/` instead of `//`,
     /// no fragment, or no `/` at the end. Some have all escapes decoded, or all characters escaped
     /// that a URI does not allow.
@@ -50,21 +50,21 @@ impl Readings {
         let (scheme, written) = (scheme.to_ascii_lowercase(), rest);
         let rest = without_escapes(written);
         let is_new = |known: &[String], new: &str| new != uri && !known.iter().any(|it| it == new);
-        let mut places = Vec::new();
-        for place in places_of(&scheme, &rest, false) {
-            if is_new(&places, &place) {
-                places.push(place);
+        let mut forms = Vec::new();
+        for form in forms_of(&scheme, &rest, false) {
+            if is_new(&forms, &form) {
+                forms.push(form);
             }
         }
         let mut others = Vec::new();
         let mut note = |other: String| {
-            if is_new(&places, &other) && is_new(&others, &other) {
+            if is_new(&forms, &other) && is_new(&others, &other) {
                 others.push(other);
             }
         };
-        for place in places_of(&scheme, &with_usual_host(&scheme, &rest), true) {
-            let before_fragment = place.split_once('#').map(|(before, _)| before);
-            for spelling in [Some(&*place), before_fragment].into_iter().flatten() {
+        for form in forms_of(&scheme, &with_usual_host(&scheme, &rest), true) {
+            let before_fragment = form.split_once('#').map(|(before, _)| before);
+            for spelling in [Some(&*form), before_fragment].into_iter().flatten() {
                 let ends_path = scheme == "file:" || !spelling.contains('?');
                 let trimmed = ends_path.then(|| without_last_slashes(&scheme, spelling));
                 for spelling in [Some(spelling), trimmed].into_iter().flatten() {
@@ -75,12 +75,12 @@ impl Readings {
             }
         }
         canonical_spellings(&scheme, written).into_iter().for_each(note);
-        Some(Self { places, others })
+        Some(Self { forms, others })
     }
 
-    /// Iterates over all alternative spellings: first those in `places`, then those in `others`.
+    /// Iterates over all alternative spellings: first those in `forms`, then those in `others`.
     pub(crate) fn all(self) -> impl Iterator<Item = String> {
-        self.places.into_iter().chain(self.others)
+        self.forms.into_iter().chain(self.others)
     }
 }
 
@@ -290,7 +290,7 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
     if u64::from(*last) >= 1 << bits {
         return None;
     }
-    let first = first.iter().enumerate().map(|(place, number)| number << (24 - 8 * place));
+    let first = first.iter().enumerate().map(|(index, number)| number << (24 - 8 * index));
     Some(Ipv4Addr::from_bits(first.sum::<u32>() + last))
 }
 
@@ -300,23 +300,23 @@ fn ipv4(host: &str) -> Option<Ipv4Addr> {
 /// The first form is that of URL parsers. If the URI contains `..`, the second form is that of file
 /// systems. If `joins_slashes` is `true`, another form has `/` instead of `//`. If a `file:` URI
 /// has a query or a fragment, another form omits them.
-fn places_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
+fn forms_of(scheme: &str, rest: &str, joins_slashes: bool) -> Vec<String> {
     let (authority, rest) = authority(rest);
     let (path, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
-    let place = |path: &str| format!("{scheme}{authority}{path}");
-    let mut places = vec![place(&format!("{}{query}", without_dots(path)))];
+    let form = |path: &str| format!("{scheme}{authority}{path}");
+    let mut forms = vec![form(&format!("{}{query}", without_dots(path)))];
     let is_file = scheme == "file:";
     if is_file && joins_slashes || rest.split('/').any(|segment| segment == "..") {
-        places.push(place(&without_dots(&with_single_slashes(rest))));
+        forms.push(form(&without_dots(&with_single_slashes(rest))));
     }
     if joins_slashes && !is_file {
         let path = without_dots(&with_single_slashes(path));
-        places.push(place(&format!("{path}{query}")));
+        forms.push(form(&format!("{path}{query}")));
     }
     if is_file && !query.is_empty() {
-        places.push(place(&without_dots(&with_single_slashes(path))));
+        forms.push(form(&without_dots(&with_single_slashes(path))));
     }
-    places
+    forms
 }
 
 /// Removes all slashes at the end of a URI without query and fragment. In web addresses and `file:`
@@ -475,8 +475,8 @@ fn without_dots(path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn places(uri: &str) -> Vec<String> {
-        Readings::of(uri).unwrap().places
+    fn forms(uri: &str) -> Vec<String> {
+        Readings::of(uri).unwrap().forms
     }
 
     #[test]
@@ -497,7 +497,7 @@ mod tests {
             ("urn:a/../b", "urn:b"),
             ("urn:../b", "urn:b"),
         ] {
-            assert_eq!(places(uri), [read], "{uri}");
+            assert_eq!(forms(uri), [read], "{uri}");
         }
     }
 
@@ -513,7 +513,7 @@ mod tests {
             ("docs://h/https://x//y", &[]),
             ("file:////x/y", &[]),
         ] {
-            assert_eq!(places(uri), read, "{uri}");
+            assert_eq!(forms(uri), read, "{uri}");
         }
     }
 
@@ -570,7 +570,7 @@ mod tests {
             ("https://[0:0:0::1]/x", "https://[::1]/x"),
         ] {
             let readings = Readings::of(uri).unwrap();
-            let all: Vec<_> = readings.places.iter().chain(&readings.others).collect();
+            let all: Vec<_> = readings.forms.iter().chain(&readings.others).collect();
             assert!(all.iter().any(|reading| **reading == read), "{uri}: {all:?}");
             assert!(all.iter().all(|reading| **reading != uri), "{uri}: {all:?}");
         }
@@ -638,7 +638,7 @@ mod tests {
             "docs://größe/%C3%A9",
             "docs://host/%c3%a9",
         ] {
-            assert_eq!(places(uri), [""; 0], "{uri}");
+            assert_eq!(forms(uri), [""; 0], "{uri}");
         }
     }
 
@@ -666,7 +666,7 @@ mod tests {
         let count = parts.len();
         let mut plain = 0;
         for number in 0..count.pow(4) {
-            let choose = |place| parts[number / count.pow(place) % count];
+            let choose = |digit| parts[number / count.pow(digit) % count];
             let rest = [0, 1, 2, 3].map(choose).concat();
             for scheme in ["file:", "https:", "db:", ""] {
                 if !is_plain(scheme, &rest) {
@@ -675,8 +675,8 @@ mod tests {
                 plain += 1;
                 let uri = format!("{scheme}{rest}");
                 let usual = with_usual_host(scheme, &rest);
-                let mut read = places_of(scheme, &rest, false);
-                read.extend(places_of(scheme, &usual, true));
+                let mut read = forms_of(scheme, &rest, false);
+                read.extend(forms_of(scheme, &usual, true));
                 read.extend(canonical_spellings(scheme, &rest));
                 read.retain(|reading| *reading != uri);
                 assert_eq!(read, [""; 0], "{uri}");

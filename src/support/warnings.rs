@@ -25,10 +25,10 @@ impl Warnings {
     /// because names in warnings may come from clients and servers.
     pub(crate) fn warn(&self, warning: fmt::Arguments<'_>) {
         let warning = Sentence(warning).to_string();
-        let mut told = lock(&self.0);
-        if told.len() < MAX_COMPLAINTS && !told.contains(&warning) {
+        let mut logged = lock(&self.0);
+        if logged.len() < MAX_COMPLAINTS && !logged.contains(&warning) {
             tracing::warn!("{warning}");
-            told.push(warning);
+            logged.push(warning);
         }
     }
 
@@ -45,7 +45,7 @@ mod tests {
     fn warning_does_not_control_a_terminal() {
         let warnings = Warnings::default();
         warnings.warn(format_args!("tool `{}`: \"it's\" größe \\", "a\u{1b}[2J\r\n\u{202e}b"));
-        let told = "tool `a\\u{1b}[2J\\r\\n\\u{202e}b`: \"it's\" größe \\";
-        assert_eq!(warnings.list(), [told]);
+        let expected = "tool `a\\u{1b}[2J\\r\\n\\u{202e}b`: \"it's\" größe \\";
+        assert_eq!(warnings.list(), [expected]);
     }
 }

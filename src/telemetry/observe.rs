@@ -400,7 +400,7 @@ impl fmt::Debug for Observers {
 impl Watcher {
     fn notify(&self, event: &Event<'_>) {
         let observer = &*self.observer;
-        let told = catch_unwind(AssertUnwindSafe(|| {
+        let result = catch_unwind(AssertUnwindSafe(|| {
             let mut event = *event;
             if !observer.wants_arguments() {
                 event = event.without_arguments();
@@ -412,7 +412,7 @@ impl Watcher {
         }));
         // The panic payload is not logged, because it may contain anything, and the panic hook has
         // already printed it.
-        if told.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
+        if result.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
             tracing::error!("an observer panicked");
         }
     }

@@ -191,8 +191,8 @@ pub(super) fn question(key: impl Into<String>, message: impl Into<String>) -> Re
         requested_schema: ElicitationSchema::new(BTreeMap::new()),
     };
     let request = InputRequest::Elicitation(ElicitRequest::new(params));
-    let asked = InputRequests::from([(key.into(), request)]);
-    let asks = InputRequiredResult::new(Some(asked), Some("asked".to_owned()));
+    let questions = InputRequests::from([(key.into(), request)]);
+    let asks = InputRequiredResult::new(Some(questions), Some("asked".to_owned()));
     ServerResult::InputRequiredResult(asks).into()
 }
 

@@ -61,7 +61,7 @@ struct Pending<'c> {
     /// While this value exists, the server may ask the caller's user questions. Dropping it
     /// withdraws the unanswered questions. `None` if the server may not ask questions about this
     /// request.
-    _asked_for: Option<CallOnItsWay>,
+    _registration: Option<CallOnItsWay>,
     answered: bool,
     /// Forwards the server's progress notifications to the caller until it is dropped. `None` if
     /// the caller has not requested progress.
@@ -73,9 +73,9 @@ struct Pending<'c> {
 // === impl Connection ===
 
 impl Connection {
-    pub(super) fn new(remote: &Arc<Remote>, session: &Session, gone: CancellationToken) -> Self {
+    pub(super) fn new(remote: &Arc<Remote>, session: &Session, closed: CancellationToken) -> Self {
         let client = session.service();
-        let connection = Self::over(remote, session.peer().clone(), client.tokens.clone(), gone);
+        let connection = Self::over(remote, session.peer().clone(), client.tokens.clone(), closed);
         // Newer servers need no registration, because they return their questions in the response.
         let asks = remote.elicitation && !connection.modern;
         let calls = asks.then(|| client.calls.clone());
@@ -88,7 +88,7 @@ impl Connection {
         remote: &Arc<Remote>,
         peer: Peer<RoleClient>,
         tokens: Arc<Tokens>,
-        gone: CancellationToken,
+        closed: CancellationToken,
     ) -> Self {
         let info = peer.peer_info();
         let modern = info.as_ref().is_some_and(|info| is_modern(&info.protocol_version));
@@ -98,7 +98,7 @@ impl Connection {
             about: remote.about.clone(),
             peer,
             modern,
-            gone,
+            closed,
             tokens,
             calls: None,
             elicitation: remote.elicitation,
@@ -182,15 +182,15 @@ impl Connection {
             },
             _ => return Ok(()),
         };
-        let asked = || requests.into_iter().flatten();
-        if !self.elicitation && asked().next().is_some() {
+        let questions = || requests.into_iter().flatten();
+        if !self.elicitation && questions().next().is_some() {
             return Err("questions of this backend are not allowed");
         }
-        if asked().count() > MAX_QUESTIONS {
+        if questions().count() > MAX_QUESTIONS {
             return Err("too many questions at once");
         }
         let state = state.map_or(0, String::len);
-        let bytes = asked().map(|(key, request)| key.len() + json_bytes(request));
+        let bytes = questions().map(|(key, request)| key.len() + json_bytes(request));
         if bytes.sum::<usize>() + state > MAX_QUESTION_BYTES {
             return Err("the questions are too large");
         }
@@ -223,13 +223,13 @@ impl Connection {
         };
         match sent {
             Ok(handle) => {
-                let _asked_for = registering.map(|registering| {
+                let _registration = registering.map(|registering| {
                     registering.sent(handle.id.clone(), context.known_live_client().cloned())
                 });
                 Ok(Pending {
                     connection: self,
                     handle,
-                    _asked_for,
+                    _registration,
                     answered: false,
                     _route: route,
                     _logs: logs,
@@ -349,7 +349,7 @@ impl Connection {
         let kind = match error {
             ServiceError::TransportClosed => BackendErrorKind::ConnectionLost,
             ServiceError::TransportSend(_) if ends_session(error) => {
-                self.gone.cancel();
+                self.closed.cancel();
                 BackendErrorKind::ConnectionLost
             }
             ServiceError::TransportSend(_) => unsent(error),
@@ -374,7 +374,7 @@ impl Pending<'_> {
                 self.answered = true;
                 answer.unwrap_or(Err(ServiceError::TransportClosed))
             }
-            () = self.connection.gone.cancelled() => {
+            () = self.connection.closed.cancelled() => {
                 self.answered = true;
                 Err(ServiceError::TransportClosed)
             }

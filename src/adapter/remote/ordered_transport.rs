@@ -42,7 +42,7 @@ pub(super) struct OrderedTransport<T> {
 #[derive(Clone, Default)]
 pub(super) struct Signals {
     /// Cancelled when the connection is lost or closed.
-    pub(super) gone: CancellationToken,
+    pub(super) closed: CancellationToken,
     /// Notified when the server has rejected a message with an error that contains no request id.
     /// rmcp cannot assign such an error to a pending request.
     pub(super) doubt: Arc<Notify>,
@@ -93,16 +93,16 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for OrderedTransport<T> {
             match received {
                 None => {
                     self.signals.last_words.or("the server closed it");
-                    self.signals.gone.cancel();
+                    self.signals.closed.cancel();
                 }
                 Some(JsonRpcMessage::Error(ref error)) if error.id.is_none() => {
                     self.signals.doubt.notify_one();
                 }
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
-                    notification: ServerNotification::ProgressNotification(told),
+                    notification: ServerNotification::ProgressNotification(progress),
                     ..
                 })) => {
-                    self.progress = Some(told.params);
+                    self.progress = Some(progress.params);
                     continue;
                 }
                 Some(JsonRpcMessage::Notification(JsonRpcNotification {
@@ -191,7 +191,7 @@ mod tests {
         let noted = Noted::default();
         let mut watched = OrderedTransport::new(noted, signals.clone(), Arc::default());
         assert!(watched.receive().await.is_none());
-        assert!(signals.gone.is_cancelled());
+        assert!(signals.closed.is_cancelled());
         assert_eq!(signals.last_words.take().unwrap(), "the server closed it");
     }
 }

@@ -100,7 +100,7 @@ impl Calls {
         let _reserved = self.reserve(json_bytes(&request))?;
         let (client, over) = {
             let _registering = self.registering.lock().await;
-            self.asked(context.extensions.get()).map_err(unanswered)?
+            self.recipient(context.extensions.get()).map_err(unanswered)?
         };
         tokio::select! {
             answer = client.relay(request) => answer,
@@ -118,7 +118,7 @@ impl Calls {
     /// Otherwise, for example over pipes, it may belong to any pending call. It is then relayed
     /// only if all pending calls belong to one request of one client. If they do not, an error is
     /// returned, because no client may see a question about another client's call.
-    fn asked(
+    fn recipient(
         &self,
         origin: Option<&InboundStreamOrigin>,
     ) -> Result<(LiveClient, Vec<CancellationToken>), &'static str> {

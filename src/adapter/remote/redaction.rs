@@ -20,7 +20,7 @@ use crate::{adapter::secrets::Secrets, message::BackendErrorKind};
 
 /// The maximum number of characters that are logged of a text from a server. Longer texts are
 /// truncated.
-const TOLD: usize = 512;
+const MAX_LOGGED_CHARS: usize = 512;
 
 /// The name of a remote server, and the secrets that must be redacted in errors and logs about the
 /// server.
@@ -50,33 +50,33 @@ impl About {
     pub(super) fn redact_text(&self, text: &str) -> String {
         let text = self.redact(text);
         let mut characters = text.chars();
-        let mut told: String = characters
+        let mut logged: String = characters
             .by_ref()
-            .take(TOLD)
+            .take(MAX_LOGGED_CHARS)
             .map(|character| if character.is_control() { ' ' } else { character })
             .collect();
         if characters.next().is_some() {
-            told.push('…');
+            logged.push('…');
         }
-        told
+        logged
     }
 
     /// Returns the messages of an error and its sources in one text that is safe to log, separated
     /// by colons.
     pub(super) fn redact_chain(&self, error: &(dyn Error + 'static)) -> String {
-        let mut told = String::new();
+        let mut messages = String::new();
         for cause in causes(error) {
             let text = cause.to_string();
             // Skipped, because many errors repeat the text of their source.
-            if says_nothing(cause) || told.contains(&text) {
+            if says_nothing(cause) || messages.contains(&text) {
                 continue;
             }
-            if !told.is_empty() {
-                told.push_str(": ");
+            if !messages.is_empty() {
+                messages.push_str(": ");
             }
-            told.push_str(&text);
+            messages.push_str(&text);
         }
-        self.redact_text(&told)
+        self.redact_text(&messages)
     }
 
     /// Redacts secrets in the message and data of a JSON-RPC error.

@@ -129,7 +129,7 @@ pub(super) struct Connection {
     pub(super) modern: bool,
     /// Cancelled when the connection is lost or closed. After that, no more messages arrive on the
     /// connection.
-    pub(super) gone: CancellationToken,
+    pub(super) closed: CancellationToken,
     pub(super) tokens: Arc<Tokens>,
     /// The pending calls. Questions that the server asks during a call are relayed to the client of
     /// the call. `None` if the server may not ask questions, or if it returns them in its results

@@ -203,7 +203,7 @@ async fn stay_connected(
     signals: &Signals,
     stop: &CancellationToken,
 ) -> Option<Instant> {
-    let connection = Arc::new(Connection::new(remote, &session, signals.gone.clone()));
+    let connection = Arc::new(Connection::new(remote, &session, signals.closed.clone()));
     let end = session.cancellation_token();
     let mut ended = pin!(session.waiting());
     let mut good_since = None;
@@ -219,7 +219,7 @@ async fn stay_connected(
     };
     let has_ended = tokio::select! {
         () = stop.cancelled() => false,
-        () = signals.gone.cancelled() => false,
+        () = signals.closed.cancelled() => false,
         () = silence(&connection, &signals.doubt) => false,
         _ = &mut ended => true,
         never = serve => match never {},
@@ -228,7 +228,7 @@ async fn stay_connected(
     // while it is closing.
     let next = if stop.is_cancelled() { State::Down } else { State::Connecting };
     remote.state.send_replace(next);
-    connection.gone.cancel();
+    connection.closed.cancel();
     if !has_ended {
         // If `ended` is ready, the transport has ended, and a child process has exited. Otherwise,
         // closing the transport may take a while.
@@ -397,8 +397,8 @@ async fn listen(remote: &Remote, connection: &Arc<Connection>) -> Infallible {
             remote.listen_again.notified().await;
             continue;
         }
-        let asked = connection.peer.listen(filter.clone());
-        match timeout(remote.connect_timeout, asked).await {
+        let opening = connection.peer.listen(filter.clone());
+        match timeout(remote.connect_timeout, opening).await {
             Ok(Ok(subscription)) => {
                 // The previous stream ends only after the new one has started, so that no
                 // notification is missed.

@@ -26,11 +26,11 @@ pub(super) struct Tokens {
 impl Tokens {
     /// Forwards a progress notification to the pending request with the same progress token, and
     /// removes it from the argument.
-    pub(super) async fn report(&self, told: &mut Option<ProgressNotificationParam>) {
-        if told.is_some() {
+    pub(super) async fn report(&self, notification: &mut Option<ProgressNotificationParam>) {
+        if notification.is_some() {
             let routes = self.routes.lock().await;
-            if let Some(told) = told.take() {
-                routes.report(told);
+            if let Some(params) = notification.take() {
+                routes.report(params);
             }
         }
     }

@@ -122,7 +122,7 @@ where
 fn reply_to(error: BoxError) -> Result<Reply, BoxError> {
     match Cause::of(&*error) {
         // Clients never see this reply, so the name of the method is not needed.
-        Cause::Backend(told) if told.kind() == BackendErrorKind::Unsupported => {
+        Cause::Backend(cause) if cause.kind() == BackendErrorKind::Unsupported => {
             Ok(Reply::method_not_found(""))
         }
         _ => Err(error),

@@ -44,7 +44,7 @@ pub(super) struct Page<I> {
 
 macro_rules! item {
     (
-        $Item:ident, by $key:ident, asked with $Request:ident, told with $Result:ident.$items:ident,
+        $Item:ident, by $key:ident, request $Request:ident, result $Result:ident.$items:ident,
         offered as $capability:ident, changes with $epoch:ident
         $(, $literal:item)?
     ) => {
@@ -100,21 +100,21 @@ macro_rules! item {
 }
 
 item!(
-    Tool, by name, asked with ListToolsRequest, told with ListToolsResult.tools,
+    Tool, by name, request ListToolsRequest, result ListToolsResult.tools,
     offered as tools, changes with tools
 );
 item!(
-    Prompt, by name, asked with ListPromptsRequest, told with ListPromptsResult.prompts,
+    Prompt, by name, request ListPromptsRequest, result ListPromptsResult.prompts,
     offered as prompts, changes with prompts
 );
 item!(
-    Resource, by uri, asked with ListResourcesRequest, told with ListResourcesResult.resources,
+    Resource, by uri, request ListResourcesRequest, result ListResourcesResult.resources,
     offered as resources, changes with resources
 );
 item!(
     ResourceTemplate, by uri_template,
-    asked with ListResourceTemplatesRequest,
-    told with ListResourceTemplatesResult.resource_templates,
+    request ListResourceTemplatesRequest,
+    result ListResourceTemplatesResult.resource_templates,
     offered as resources, changes with resources,
     fn literal(&self) -> Option<&str> {
         self.uri_template.split('{').next().filter(|literal| !literal.is_empty())

@@ -82,7 +82,7 @@ struct Slot<I> {
     /// for the late backend.
     used: u64,
     /// `true` if a background task is waiting for a list of this backend.
-    asked: bool,
+    refreshing: bool,
     /// `true` if a client has received a list that may lack current items of this backend. Clients
     /// are notified when the backend returns other items.
     owed: bool,
@@ -131,7 +131,7 @@ pub(super) enum CacheDecision<I> {
     /// request does not wait for it.
     Use {
         known: Option<Arc<Listed<I>>>,
-        asked: bool,
+        refreshing: bool,
     },
 }
 
@@ -202,9 +202,9 @@ impl<I: Item> ListCache<I> {
         let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
         if offered == Some(false) {
-            let (asked, heard, news) =
-                (slot.asked, slot.heard, std::mem::replace(&mut slot.news, pace()));
-            *slot = Slot { asked, heard, news, ..Slot::default() };
+            let (refreshing, heard, news) =
+                (slot.refreshing, slot.heard, std::mem::replace(&mut slot.news, pace()));
+            *slot = Slot { refreshing, heard, news, ..Slot::default() };
             return CacheDecision::Skip;
         }
         if slot.lacks == Some(when) {
@@ -214,7 +214,7 @@ impl<I: Item> ListCache<I> {
             return CacheDecision::Ask;
         }
         slot.used = slot.used.max(when.epoch);
-        CacheDecision::Use { known: slot.known.clone(), asked: slot.asked }
+        CacheDecision::Use { known: slot.known.clone(), refreshing: slot.refreshing }
     }
 
     /// Marks a backend as late, because a list request has given up waiting for it. Returns the
@@ -244,11 +244,11 @@ impl<I: Item> ListCache<I> {
     pub(super) fn ask_in_background(&self, place: usize) -> bool {
         let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
-        slot.late && !std::mem::replace(&mut slot.asked, true)
+        slot.late && !std::mem::replace(&mut slot.refreshing, true)
     }
 
-    pub(super) fn asked_in_background(&self, place: usize) {
-        lock(&self.state).slots[place].asked = false;
+    pub(super) fn end_refresh(&self, place: usize) {
+        lock(&self.state).slots[place].refreshing = false;
     }
 
     /// Returns `true` if the background task must request the backend's list again: the backend is
@@ -257,8 +257,8 @@ impl<I: Item> ListCache<I> {
     pub(super) fn ask_once_more(&self, place: usize, when: When) -> bool {
         let mut state = lock(&self.state);
         let slot = &mut state.slots[place];
-        slot.asked = slot.late && when.epoch < slot.used;
-        slot.asked
+        slot.refreshing = slot.late && when.epoch < slot.used;
+        slot.refreshing
     }
 
     /// Stores a backend's response to a list request that was sent at `when`. A response is ignored
@@ -456,7 +456,7 @@ impl<I> Default for Slot<I> {
             outage: None,
             late: false,
             used: 0,
-            asked: false,
+            refreshing: false,
             owed: false,
             news: pace(),
         }

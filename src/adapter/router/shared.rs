@@ -57,7 +57,7 @@ pub(super) struct Shared {
     pub(super) handed_out: ResourceOwners,
     /// The messages of the problems that were already logged, so that no problem is logged twice.
     /// Long names in the messages are truncated.
-    told: Mutex<HashSet<String>>,
+    logged: Mutex<HashSet<String>>,
     /// The background tasks of the router. They wait for slow backends and send delayed
     /// notifications. When the router is dropped, they are aborted.
     background: Mutex<JoinSet<()>>,
@@ -130,7 +130,7 @@ impl Shared {
             changes,
             boards: ListCaches::new(count),
             handed_out: ResourceOwners::new(count),
-            told: Mutex::default(),
+            logged: Mutex::default(),
             background: Mutex::default(),
         }
     }
@@ -190,8 +190,8 @@ impl Shared {
             let (offered, when) = self.now::<I>(place);
             match (board.turn(place, offered, when), &runtime) {
                 (CacheDecision::Skip, _) => (),
-                (CacheDecision::Use { known, asked }, Some(runtime)) => {
-                    if !asked {
+                (CacheDecision::Use { known, refreshing }, Some(runtime)) => {
+                    if !refreshing {
                         self.ask_in_background(self.ask::<I>(place, when, context), runtime);
                     }
                     *source = known;
@@ -283,15 +283,15 @@ impl Shared {
     /// Merges the last known items of all backends, and logs new problems with these items.
     fn update<I: CachedItem>(&self) {
         let Some(merged) = I::board(&self.boards).update(&self.names) else { return };
-        let mut told = lock(&self.told);
+        let mut logged = lock(&self.logged);
         for problem in &merged.problems {
-            if told.len() == MAX_LOGGED_PROBLEMS {
+            if logged.len() == MAX_LOGGED_PROBLEMS {
                 break;
             }
             let problem = problem.to_string();
-            if !told.contains(&problem) {
+            if !logged.contains(&problem) {
                 tracing::warn!("{problem}");
-                told.insert(problem);
+                logged.insert(problem);
             }
         }
     }
@@ -320,17 +320,17 @@ impl Shared {
         }
         // The reference is weak because the router owns the task.
         let shared = Arc::downgrade(self);
-        let asked = BackgroundRefresh::<I> { shared, place, ended: false, kind: PhantomData };
+        let refresh = BackgroundRefresh::<I> { shared, place, ended: false, kind: PhantomData };
         let wait = async move {
             loop {
                 let answer = tokio::time::timeout(LATEST, &mut asking).await;
-                let Some(shared) = asked.shared.upgrade() else { break };
+                let Some(shared) = refresh.shared.upgrade() else { break };
                 if let Ok((place, when, answer)) = answer {
                     let _ = shared.learn::<I>(place, when, answer);
                     shared.update::<I>();
                 }
                 if !I::board(&shared.boards).ask_once_more(place, asking.when) {
-                    asked.end();
+                    refresh.end();
                     break;
                 }
                 let (_, when) = shared.now::<I>(place);
@@ -502,7 +502,7 @@ impl<I: CachedItem> BackgroundRefresh<I> {
 impl<I: CachedItem> Drop for BackgroundRefresh<I> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade().filter(|_| !self.ended) {
-            I::board(&shared.boards).asked_in_background(self.place);
+            I::board(&shared.boards).end_refresh(self.place);
         }
     }
 }

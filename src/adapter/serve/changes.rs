@@ -21,7 +21,7 @@ use crate::{
 /// The maximum number of pending `subscriptions/listen` streams per client connection. A stream is
 /// pending from the arrival of the client's request until the stream starts. During this time,
 /// changes are already recorded for it.
-const MOST_ASKED: usize = 64;
+const MAX_PENDING_STREAMS: usize = 64;
 /// The pause between two batches of notifications of updated resources. If a resource is updated
 /// several times during a pause, clients receive one notification.
 const UPDATES_PAUSE: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     opened: Mutex<Opened>,
     /// The `subscriptions/listen` streams that the client has requested and that have not started
     /// yet.
-    asked: Mutex<Vec<PendingStream>>,
+    pending: Mutex<Vec<PendingStream>>,
 }
 
 /// A `subscriptions/listen` stream that a client has requested and that has not started yet.
@@ -64,7 +64,7 @@ enum Opened {
     /// begins to notify the client.
     Initialized(Box<Watch>),
     /// A task notifies the client of the recorded changes and of all later changes.
-    Told,
+    Notifying,
 }
 
 /// A recorder of changes. It records all changes of lists and resources from its creation on.
@@ -126,7 +126,7 @@ impl Connection {
 
     pub(super) fn initialized(&self, watch: Watch) {
         let mut opened = lock(&self.opened);
-        if !matches!(*opened, Opened::Told) {
+        if !matches!(*opened, Opened::Notifying) {
             *opened = Opened::Initialized(Box::new(watch));
         }
     }
@@ -136,13 +136,13 @@ impl Connection {
     /// `initialize` yet.
     pub(super) fn begin(&self) -> Option<Watch> {
         let mut opened = lock(&self.opened);
-        match mem::replace(&mut *opened, Opened::Told) {
+        match mem::replace(&mut *opened, Opened::Notifying) {
             Opened::Not => {
                 *opened = Opened::Not;
                 None
             }
             Opened::Initialized(watch) => Some(*watch),
-            Opened::Told => None,
+            Opened::Notifying => None,
         }
     }
 
@@ -153,9 +153,9 @@ impl Connection {
     /// starts. For streams beyond the limit, changes are only recorded after the stream has
     /// started.
     pub(super) fn ask(&self, changing: &Changing) {
-        let mut asked = self.asked();
-        if asked.len() < MOST_ASKED {
-            asked.push(changing.ask());
+        let mut pending = self.pending();
+        if pending.len() < MAX_PENDING_STREAMS {
+            pending.push(changing.ask());
         }
     }
 
@@ -163,8 +163,8 @@ impl Connection {
     ///
     /// When one of these streams starts, it may use the changes that were recorded for another one
     /// of them. In the worst case, the client is notified of a change twice.
-    pub(super) fn asked(&self) -> MutexGuard<'_, Vec<PendingStream>> {
-        lock(&self.asked)
+    pub(super) fn pending(&self) -> MutexGuard<'_, Vec<PendingStream>> {
+        lock(&self.pending)
     }
 }
 
@@ -253,6 +253,6 @@ mod tests {
         for _ in 0..10_000 {
             connection.ask(&changing);
         }
-        assert_eq!(connection.asked().len(), MOST_ASKED);
+        assert_eq!(connection.pending().len(), MAX_PENDING_STREAMS);
     }
 }

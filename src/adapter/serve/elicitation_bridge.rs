@@ -33,23 +33,25 @@ where
     ) -> BoxFuture<'a, Result<ServerResult, ErrorData>> {
         async move {
             for _ in 0..MAX_REQUEST_ROUNDS {
-                let asked = match self.answer(method, request.clone()).await? {
-                    ServerResult::InputRequiredResult(asked) => asked,
+                let suspended = match self.answer(method, request.clone()).await? {
+                    ServerResult::InputRequiredResult(suspended) => suspended,
                     result => return Ok(result),
                 };
-                let InputRequiredResult { input_requests, request_state, .. } = asked;
-                let asked = input_requests.unwrap_or_default();
-                if asked.len() > MAX_QUESTIONS {
+                let InputRequiredResult { input_requests, request_state, .. } = suspended;
+                let questions = input_requests.unwrap_or_default();
+                if questions.len() > MAX_QUESTIONS {
                     let message = format!("`{method}` asks too many questions at once");
                     return Err(ErrorData::internal_error(message, None));
                 }
                 let client = &client;
-                let answers = try_join_all(asked.into_iter().map(|(key, request)| async move {
-                    let answer = client.relay(request).await;
-                    let answer = answer.map_err(|error| error.message.into_owned())?;
-                    let answer = serde_json::to_value(answer).map_err(|error| error.to_string())?;
-                    Ok((key, answer))
-                }));
+                let answers =
+                    try_join_all(questions.into_iter().map(|(key, request)| async move {
+                        let answer = client.relay(request).await;
+                        let answer = answer.map_err(|error| error.message.into_owned())?;
+                        let answer =
+                            serde_json::to_value(answer).map_err(|error| error.to_string())?;
+                        Ok((key, answer))
+                    }));
                 let answers = answers.await.map_err(|reason: String| {
                     let message = format!("`{method}` needs user input: {reason}");
                     ErrorData::invalid_request(message, None)

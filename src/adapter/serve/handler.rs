@@ -128,12 +128,12 @@ where
         params: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let asked = self.tools_epoch();
+        let before = self.tools_epoch();
         let message: ListToolsRequest = optional(params);
         let method = message.method.as_str();
         match self.answer(method, message, context).await? {
             ServerResult::ListToolsResult(list) => {
-                self.shared.tools.remember(&list.tools, asked, self.tools_epoch());
+                self.shared.tools.remember(&list.tools, before, self.tools_epoch());
                 Ok(list)
             }
             _ => Err(mismatch(method)),
@@ -156,7 +156,7 @@ where
         let method = message.method.as_str();
         match self.answer(method, message, context).await? {
             ServerResult::CallToolResult(result) => Ok(result.into()),
-            ServerResult::InputRequiredResult(asked) => Ok(asked.into()),
+            ServerResult::InputRequiredResult(suspended) => Ok(suspended.into()),
             ServerResult::CreateTaskResult(task) => {
                 self.shared.has_tasks.store(true, Ordering::Relaxed);
                 Ok(task.into())

@@ -65,8 +65,8 @@ where
         let claims = self.connection.claims(changing);
         let capabilities = || self.get_info().capabilities;
         let client = Older { peer, claims, capabilities: &capabilities };
-        let (gone, notifying) = (pin!(client.gone()), pin!(watch.notify(&client)));
-        future::select(gone, notifying).await;
+        let (disconnected, notifying) = (pin!(client.disconnected()), pin!(watch.notify(&client)));
+        future::select(disconnected, notifying).await;
         // Ends the subscriptions immediately. The caller that runs the server might not drop this
         // value until later.
         claims.clear();
@@ -80,23 +80,23 @@ where
         context: SubscriptionContext,
     ) -> Result<(), ErrorData> {
         let PendingStream { watch, uris } =
-            self.connection.asked().pop().unwrap_or_else(|| changing.ask());
+            self.connection.pending().pop().unwrap_or_else(|| changing.ask());
         let stream = Stream { sink: context.sink().clone(), uris };
         let claims = Claims::new(Arc::clone(&changing.subscriptions));
         let mut request = context.request_context().clone();
         let caller = self.caller_in(&request);
-        let asked = stream.asked();
-        let shares = asked.iter().map(|uri| changing.subscriptions.share(caller.as_ref(), uri));
+        let requested = stream.requested_uris();
+        let shares = requested.iter().map(|uri| changing.subscriptions.share(caller.as_ref(), uri));
         let _shares = shares.collect::<Result<Vec<_>, _>>()?;
         request.meta.remove(PROGRESS_TOKEN);
 
-        let ours = pin!(future::join(
+        let notifying = pin!(future::join(
             watch.notify(&stream),
-            self.subscribe_to(asked, &stream, &claims, &request)
+            self.subscribe_to(requested, &stream, &claims, &request)
         ));
         let handlers = pin!(self.shared.aside.listen(context));
         let cancelled = pin!(request.ct.cancelled());
-        match future::select(cancelled, future::select(handlers, ours)).await {
+        match future::select(cancelled, future::select(handlers, notifying)).await {
             // rmcp sends no response to a cancelled request.
             Either::Left(_) => Ok(()),
             Either::Right((Either::Left((ended, _)), _)) => ended,
@@ -111,12 +111,12 @@ where
     #[expect(deprecated, reason = "backends of any age understand it")]
     async fn subscribe_to(
         &self,
-        asked: HashSet<Arc<str>>,
+        requested: HashSet<Arc<str>>,
         stream: &Stream,
         claims: &Claims,
         request: &RequestContext<RoleServer>,
     ) {
-        let subscribing = asked.into_iter().map(|uri| async move {
+        let subscribing = requested.into_iter().map(|uri| async move {
             let message = SubscribeRequest::new(SubscribeRequestParams::new(&*uri));
             let subscribed = self.acknowledge(message.method.as_str(), message, request.clone());
             let refused = claims.add(&uri, None, subscribed).await.err();
@@ -136,7 +136,7 @@ where
 
 impl Older<'_> {
     /// Waits until the client has disconnected. Returns up to two seconds after the disconnection.
-    async fn gone(&self) {
+    async fn disconnected(&self) {
         while !self.peer.is_transport_closed() {
             tokio::time::sleep(LOOK).await;
         }
@@ -155,7 +155,7 @@ impl Listener for Older<'_> {
     }
 
     async fn notify(&self, change: Change) {
-        // An error means that the client has disconnected, which `gone` detects.
+        // An error means that the client has disconnected, which `disconnected` detects.
         let _ = match change {
             Change::Tools => self.peer.notify_tool_list_changed().await,
             Change::Prompts => self.peer.notify_prompt_list_changed().await,
@@ -172,7 +172,7 @@ impl Listener for Older<'_> {
 
 impl Stream {
     /// Returns the URIs of the resources whose updates the client has requested for this stream.
-    fn asked(&self) -> HashSet<Arc<str>> {
+    fn requested_uris(&self) -> HashSet<Arc<str>> {
         let uris = self.sink.accepted().resource_subscriptions.iter().flatten();
         uris.map(|uri| uri.as_str().into()).collect()
     }

@@ -268,13 +268,13 @@ impl Claims {
         let uri = share.as_ref().map_or_else(|| uri.into(), |share| Arc::clone(&share.uri));
         let subscribed = self.all.claim(&uri);
         let mut claim = Claim { all: &self.all, uri: Some(Arc::clone(&uri)) };
-        let asked = async {
+        let subscribing = async {
             let times = subscribed.read().await;
             subscribe.await?;
             times.fetch_add(1, Ordering::Relaxed);
             Ok(())
         };
-        if let Err(error) = asked.await {
+        if let Err(error) = subscribing.await {
             let had = self.uris.lock().remove_entry(&uri);
             self.all.release(had.map(|(uri, _)| uri));
             return Err(error);

@@ -180,12 +180,12 @@ impl Search {
 // === impl ListedTools ===
 
 impl ListedTools {
-    /// Remembers the tools that a client has listed. `asked` and `now` are the epochs (change
+    /// Remembers the tools that a client has listed. `before` and `now` are the epochs (change
     /// counters) before and after the listing. If they differ, the list may be outdated and is
     /// ignored.
-    pub(super) fn remember(&self, tools: &[Tool], asked: u64, now: u64) {
+    pub(super) fn remember(&self, tools: &[Tool], before: u64, now: u64) {
         // The list may be older than the change.
-        if asked != now {
+        if before != now {
             return;
         }
         // Usually, all tools are already known, so that a read lock suffices.

@@ -50,7 +50,7 @@ pub(crate) async fn call(
         let absent = session.absent().await;
         let params = CallToolRequestParams::new(tool).with_arguments(input);
         let request = Request::call_tool_with(params);
-        let reply = shown(session, session.gateway.service().oneshot(request)).await?;
+        let reply = with_progress(session, session.gateway.service().oneshot(request)).await?;
         let result = match reply.into_result() {
             Ok(ServerResult::CallToolResult(result)) => result,
             Ok(_) => return Err(ASKS.into()),
@@ -74,7 +74,7 @@ pub(crate) async fn call(
 }
 
 /// Completes with the result of `call`, and shows its progress if standard error is a terminal.
-async fn shown<T>(session: &Session, call: impl Future<Output = T>) -> T {
+async fn with_progress<T>(session: &Session, call: impl Future<Output = T>) -> T {
     let Some(progress) = &session.telemetry.progress else { return call.await };
     let result = tokio::select! {
         result = call => result,

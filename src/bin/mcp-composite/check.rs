@@ -178,7 +178,7 @@ async fn view_report(
     // The same, as if all of them were advertised.
     let everything = config.stack_layer().advertise(AdvertiseLayer::new());
     let all = list(everything.layer(router.clone())).await?;
-    let is_hidden = |tool: &Tool| !tools.iter().any(|shown| shown.name == tool.name);
+    let is_hidden = |tool: &Tool| !tools.iter().any(|listed| listed.name == tool.name);
     let not_advertised =
         all.into_iter().filter(is_hidden).map(|tool| tool.name.into_owned()).collect();
     let composites = config.composite_tools();

@@ -48,11 +48,11 @@ async fn observe(State(log): State<Arc<RejectionLog>>, request: Request, next: N
 impl RejectionLog {
     fn rejected(&self, host: Option<&HeaderValue>, origin: Option<&HeaderValue>) {
         let Some(end) = self.limit.admit() else { return };
-        let value = |value: &HeaderValue| shown(value.as_bytes());
+        let value = |value: &HeaderValue| excerpt(value.as_bytes());
         let authority = host.and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
         match authority {
             Some(used) if !self.allowed_hosts.iter().any(|allowed| is_same(allowed, &used)) => {
-                let name = shown(used.host().as_bytes());
+                let name = excerpt(used.host().as_bytes());
                 tracing::warn!(
                     "rejected a request with the header `Host: {}`: if clients or a proxy use \
                      this name, add `--allow-host {name}`{end}",
@@ -80,7 +80,7 @@ fn is_same(allowed: &str, host: &Authority) -> bool {
 }
 
 /// Returns the value of a header for the log: truncated, and without control characters.
-fn shown(value: &[u8]) -> String {
+fn excerpt(value: &[u8]) -> String {
     String::from_utf8_lossy(value).escape_default().take(MAX_SHOWN).collect()
 }
 
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn header_in_the_log_is_short_and_has_no_control_characters() {
         let long = format!("a\u{1b}[2J\r\nb{}", "c".repeat(1000));
-        let shown = shown(long.as_bytes());
-        assert!(shown.starts_with("a\\u{1b}[2J\\r\\nbccc"), "{shown}");
-        assert_eq!(shown.len(), MAX_SHOWN);
+        let excerpt = excerpt(long.as_bytes());
+        assert!(excerpt.starts_with("a\\u{1b}[2J\\r\\nbccc"), "{excerpt}");
+        assert_eq!(excerpt.len(), MAX_SHOWN);
     }
 }

@@ -42,7 +42,7 @@ struct ListedRun {
 
 /// A run in detail, with the runs nested in it.
 #[derive(Deserialize)]
-struct ShownRun {
+struct RunDetails {
     run: RunRecord,
     nested: Vec<RunRecord>,
 }
@@ -113,7 +113,7 @@ impl PageClient {
         if is_json {
             return Ok(format!("{:#}\n", serde_json::from_str::<serde_json::Value>(&text)?));
         }
-        let ShownRun { run, nested } = serde_json::from_str(&text)?;
+        let RunDetails { run, nested } = serde_json::from_str(&text)?;
         let mut text = String::new();
         for run in [&run].into_iter().chain(&nested) {
             let RunRecord { id, composite, status, started_at_ms, took_ms, branches, .. } = run;

@@ -60,11 +60,11 @@ impl Watch {
     }
 
     /// Reloads the file on request, and if `look` also when it has changed.
-    pub(crate) async fn run(mut self, mut asked: HangUps, look: bool) -> Infallible {
+    pub(crate) async fn run(mut self, mut hang_ups: HangUps, look: bool) -> Infallible {
         let mut looked = self.read.clone();
         loop {
-            let asked = tokio::select! {
-                () = asked.next() => true,
+            let is_requested = tokio::select! {
+                () = hang_ups.next() => true,
                 () = tokio::time::sleep(LOOK), if look => false,
             };
             let now = self.sources.stamp();
@@ -73,10 +73,10 @@ impl Watch {
             // The error may be in a file that only the rejected version includes.
             let is_new = now != self.read || self.mistakes.is_some();
             looked = now.clone();
-            if asked {
+            if is_requested {
                 self.mistakes = None;
             }
-            if asked || (is_settled && is_new) {
+            if is_requested || (is_settled && is_new) {
                 self.reload(now).await;
             }
         }

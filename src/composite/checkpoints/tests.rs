@@ -120,8 +120,8 @@ impl World {
                     "message": "Sure?", "requestedSchema": { "type": "object", "properties": {} },
                 },
             });
-            let asked = [("sure".to_owned(), serde_json::from_value(question).unwrap())];
-            let asks = InputRequiredResult::new(Some(asked.into()), Some("state".to_owned()));
+            let questions = [("sure".to_owned(), serde_json::from_value(question).unwrap())];
+            let asks = InputRequiredResult::new(Some(questions.into()), Some("state".to_owned()));
             return Ok(ServerResult::InputRequiredResult(asks).into());
         }
         let seconds = arguments.get("seconds").and_then(Value::as_u64).unwrap_or_default();
@@ -177,7 +177,7 @@ impl World {
         let mut answers = None;
         loop {
             let reply = self.call(composites, answers).await?;
-            match asked(&reply) {
+            match question_keys(&reply) {
                 Some(keys) => answers = Some(accept(&keys)),
                 None => return Some(result(&reply)),
             }
@@ -238,7 +238,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Returns the keys of the questions in a reply. Returns `None` if the reply has none.
-fn asked(reply: &Reply) -> Option<Vec<String>> {
+fn question_keys(reply: &Reply) -> Option<Vec<String>> {
     let Some(ServerResult::InputRequiredResult(asks)) = reply.result() else { return None };
     assert_eq!(asks.request_state, None);
     Some(asks.input_requests.as_ref().unwrap().keys().cloned().collect())

@@ -9,7 +9,7 @@ use crate::{
 /// accepts.
 pub(super) struct Approval<'p> {
     /// The references whose values the message of the question shows unchanged.
-    shown: Vec<(Root, &'p [PathSegment])>,
+    displayed: Vec<(Root, &'p [PathSegment])>,
     /// The steps that run only after the user has accepted.
     steps: StepSet,
 }
@@ -29,7 +29,7 @@ pub(super) fn approvals(plan: &Plan) -> Vec<Approval<'_>> {
             // Finally steps run even if the person declines.
             let is_ended = |&step: &usize| step != index && !plan.steps()[step].is_final();
             let steps = plan.with_dependents(index).filter(is_ended).collect();
-            approvals.push(Approval { shown: ask.message.shown(), steps });
+            approvals.push(Approval { displayed: ask.message.bare_references(), steps });
         }
     }
     approvals
@@ -49,6 +49,6 @@ impl Approval<'_> {
         let is_shown = |&(root, path): &(Root, &[PathSegment])| {
             root == used.root && used.path.starts_with(path)
         };
-        self.gates(step) && self.shown.iter().any(is_shown)
+        self.gates(step) && self.displayed.iter().any(is_shown)
     }
 }

@@ -53,10 +53,10 @@ impl Called<'_> {
 /// questions. The keys are escaped, because tools can choose them.
 fn waiting_for<'q>(keys: impl ExactSizeIterator<Item = &'q str>) -> String {
     let more = keys.len().saturating_sub(MAX_NAMED_QUESTIONS);
-    let told: Vec<_> =
+    let named: Vec<_> =
         keys.take(MAX_NAMED_QUESTIONS).map(|key| format!("`{}`", key.escape_debug())).collect();
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("waiting for an answer to {}{more}", told.join(", "))
+    format!("waiting for an answer to {}{more}", named.join(", "))
 }
 
 /// Sends questions to a client, and waits for the responses. Sends as many questions at the same
@@ -67,21 +67,21 @@ async fn ask(
     questions: BTreeMap<String, Question>,
     is_end: impl Fn(&str, &Response) -> bool,
 ) -> Responses {
-    let asked = questions.into_iter().map(|(key, question)| async move {
+    let pending = questions.into_iter().map(|(key, question)| async move {
         let left = question.left();
         let is_form = matches!(question.request, InputRequest::Elicitation(_));
-        let asked = async {
+        let asking = async {
             let turn = client.turn(&question.request).await.map_err(Response::Refused)?;
             // The time to answer starts when the question is sent. Otherwise, questions that wait
             // for their turn would time out.
             let answer = turn.ask(question.request);
             Ok(timeout(left.unwrap_or(ANSWER_TIMEOUT), answer).await)
         };
-        let asked = match left {
-            Some(left) => timeout(left, asked).await.unwrap_or(Err(Response::Late)),
-            None => asked.await,
+        let outcome = match left {
+            Some(left) => timeout(left, asking).await.unwrap_or(Err(Response::Late)),
+            None => asking.await,
         };
-        let response = match asked {
+        let response = match outcome {
             Ok(Ok(Ok(answer))) => Response::Answer(answer),
             Ok(Ok(Err(error))) => {
                 tracing::debug!(error = %Reason(error), "a client did not answer a question");
@@ -96,9 +96,9 @@ async fn ask(
         };
         (key, response)
     });
-    let mut asked: FuturesUnordered<_> = asked.collect();
+    let mut pending: FuturesUnordered<_> = pending.collect();
     let mut responses = Responses::new();
-    while let Some((key, response)) = asked.next().await {
+    while let Some((key, response)) = pending.next().await {
         let is_end = is_end(&key, &response);
         responses.insert(key, response);
         if is_end {

@@ -140,8 +140,8 @@ async fn call_over_max_cost_is_rejected_and_ends_the_run() {
 
         let failed = shop.run(vec![composite.max_cost(6).on_limit(OnLimit::Fail)]).await;
         assert_eq!(failed.is_error, Some(true), "{what}");
-        let told = "the run ended early: `max_cost`, which is 6, was reached; refused: ";
-        assert!(reason(&failed).starts_with(told), "{}", reason(&failed));
+        let prefix = "the run ended early: `max_cost`, which is 6, was reached; refused: ";
+        assert!(reason(&failed).starts_with(prefix), "{}", reason(&failed));
     }
 }
 

@@ -70,11 +70,11 @@ impl RedisCache {
         let key = self.key(key);
         let mut find = ::redis::pipe();
         find.get(&key).pttl(&key);
-        let asked = self.connection.ask(|mut server| {
+        let reply = self.connection.ask(|mut server| {
             let find = &find;
             async move { find.query_async::<(Option<Vec<u8>>, i64)>(&mut server).await }.boxed()
         });
-        match asked.await {
+        match reply.await {
             Ok((Some(value), left)) => {
                 // A negative number is a value that has just expired, or that never expires.
                 let left = u64::try_from(left).ok().filter(|&left| left > 0)?;

@@ -140,11 +140,11 @@ impl TaskStore for RedisTasks {
                 renewal.key(self.key("working")).arg(key).arg(token).arg(ms(lease));
                 renewals.invoke_script(&renewal);
             }
-            let asked = self.connection.ask(|mut server| {
+            let reply = self.connection.ask(|mut server| {
                 let renewals = &renewals;
                 async move { renewals.query_async(&mut server).await }.boxed()
             });
-            Ok(asked.await?)
+            Ok(reply.await?)
         })
     }
 

@@ -223,7 +223,7 @@ impl<'c> Driver<'c> {
 
     fn ask(&mut self, questions: InputRequests) {
         self.round += 1;
-        let mut asked = InputRequests::new();
+        let mut open = InputRequests::new();
         let mut awakeables = BTreeMap::new();
         for (key, question) in questions {
             let (awakeable, answered) = self.context.awakeable::<Vec<u8>>();
@@ -233,9 +233,9 @@ impl<'c> Driver<'c> {
             self.events
                 .push(Box::pin(DurableFuture::map(answered, move |it| Event::Answered(key, it))));
             awakeables.insert(public.clone(), awakeable);
-            asked.insert(public, question);
+            open.insert(public, question);
         }
-        self.open = Some(Open { questions: asked, awakeables, expiry: Duration::ZERO });
+        self.open = Some(Open { questions: open, awakeables, expiry: Duration::ZERO });
         self.renew();
     }
 

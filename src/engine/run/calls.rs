@@ -166,10 +166,10 @@ impl<'p, C: Caller> Run<'p, C> {
         let mut span = Span::none();
         if let Some(watching) = &mut self.scheduler.effects.watching {
             let without_secrets = called_site.without_secrets(&arguments);
-            let shown = without_secrets.as_ref().unwrap_or(&arguments);
-            let place = watching.attempt(id, &tool, count, after, shown);
+            let visible = without_secrets.as_ref().unwrap_or(&arguments);
+            let place = watching.attempt(id, &tool, count, after, visible);
             if !is_nested {
-                let contents = context.is_traced_with_contents().then_some(shown);
+                let contents = context.is_traced_with_contents().then_some(visible);
                 span = watching.call(&place, &tool, count, contents);
                 context.cached = watching.cached(&place);
             }

@@ -153,9 +153,9 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// Drops the running calls and pending questions of a loop. Returns the number of their
     /// attempts.
     fn drop_elements(&mut self, step: usize) -> u32 {
-        let given_up = self.state.asked.extract_if(.., |asked| asked.id.step == step);
-        let in_vain: u32 = given_up.map(|asked| asked.attempts).sum();
-        in_vain + self.drop_calls(step)
+        let dropped = self.state.asked.extract_if(.., |pending| pending.id.step == step);
+        let pending_attempts: u32 = dropped.map(|pending| pending.attempts).sum();
+        pending_attempts + self.drop_calls(step)
     }
 
     /// Skips a loop element that was about to start when the run reached a limit. This ends the

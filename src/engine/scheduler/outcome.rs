@@ -119,7 +119,7 @@ impl<E: Effects> Scheduler<'_, E> {
     /// Updates the state of the run so that a new run can resume from it.
     fn suspend(&mut self, now: Duration) {
         let state = &mut self.state;
-        state.asked.sort_unstable_by_key(|asked| asked.id);
+        state.asked.sort_unstable_by_key(|pending| pending.id);
         state.active_ms = milliseconds(now);
         state.loops = self.loops.drain(..).map(|each| each.state).collect();
         state.loops.sort_unstable_by_key(|each| each.step);
@@ -134,13 +134,13 @@ impl<E: Effects> Scheduler<'_, E> {
         }
         let loops = self.loops.iter().filter(|each| each.has_ended_any());
         let loops: StepSet = loops.map(|each| each.state.step).collect();
-        let waits = |asked: &mut PendingQuestion| loops.contains(asked.id.step);
-        for asked in self.state.asked.extract_if(.., waits).collect::<Vec<_>>() {
-            let outcome = Outcome::ended(asked.begun(), now, Status::Cancelled, self.why_ended());
-            let (id, attempts) = (asked.id, asked.attempts);
+        let waits = |pending: &mut PendingQuestion| loops.contains(pending.id.step);
+        for pending in self.state.asked.extract_if(.., waits).collect::<Vec<_>>() {
+            let outcome = Outcome::ended(pending.begun(), now, Status::Cancelled, self.why_ended());
+            let (id, attempts) = (pending.id, pending.attempts);
             // Dropping the question drops its suspended nested runs. They must end before the
             // branch that waits for them.
-            drop(asked);
+            drop(pending);
             self.end_element(id, Outcome { attempts, ..outcome }, now);
         }
         for step in loops {
@@ -179,25 +179,25 @@ impl<E: Effects> Scheduler<'_, E> {
         let each = self.place_of_loop(step).map(|place| self.loops.swap_remove(place));
         let call = self.calls.iter().find(|call| call.id.step == step);
         let site = call.and_then(|call| self.chosen(step, call.site));
-        let asked = || self.state.asked.iter().filter(|asked| asked.id.step == step);
+        let pending = || self.state.asked.iter().filter(|pending| pending.id.step == step);
         // The timer may have fired late, but the error names the time that the step had.
         let end = if is_late { now.min(self.deadline) } else { now };
         let unanswered = |since| (since, no_answer(end.saturating_sub(since)));
-        let (since, error) = match (&each, call, asked().next()) {
+        let (since, error) = match (&each, call, pending().next()) {
             (Some(each), ..) => unanswered(each.since),
             (None, Some(call), _) => (call.begun, call.cut_off(end)),
-            (None, None, Some(asked)) => unanswered(asked.begun()),
+            (None, None, Some(question)) => unanswered(question.begun()),
             (None, None, None) => return,
         };
-        let in_vain: u32 = asked().map(|asked| asked.attempts).sum();
-        let attempts =
-            each.as_ref().map_or(0, |each| each.state.attempts) + in_vain + self.drop_calls(step);
+        let pending_attempts: u32 = pending().map(|pending| pending.attempts).sum();
+        let loop_attempts = each.as_ref().map_or(0, |each| each.state.attempts);
+        let attempts = loop_attempts + pending_attempts + self.drop_calls(step);
         if let Some(each) = each {
             self.state.preserve_loop(each);
         }
         // Dropping the questions drops their suspended nested runs. They must end before the
         // branch that waits for them.
-        self.state.asked.retain(|asked| asked.id.step != step);
+        self.state.asked.retain(|pending| pending.id.step != step);
         let outcome = Outcome::ended(since, now, status, is_late.then_some(error));
         self.record(step, Outcome { attempts, site, ..outcome });
     }

@@ -45,17 +45,17 @@ impl<'p, E: Effects> Scheduler<'p, E> {
             return Some(command);
         }
         // A command can withdraw further questions.
-        while let Some(place) = self.state.asked.iter().position(|asked| asked.is_resuming) {
-            let mut asked = self.state.asked.remove(place);
-            asked.is_resuming = false;
-            let action = &self.plan.steps()[asked.id.step].action;
+        while let Some(index) = self.state.asked.iter().position(|pending| pending.is_resuming) {
+            let mut pending = self.state.asked.remove(index);
+            pending.is_resuming = false;
+            let action = &self.plan.steps()[pending.id.step].action;
             let command = match action {
                 _ if self.is_over() => {
-                    self.state.asked.push(asked);
+                    self.state.asked.push(pending);
                     None
                 }
-                Action::Elicit(elicitation) => self.accept(asked, elicitation, now),
-                _ => self.call_again(asked, now),
+                Action::Elicit(elicitation) => self.accept(pending, elicitation, now),
+                _ => self.call_again(pending, now),
             };
             if command.is_some() {
                 return command;
@@ -101,43 +101,44 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// returns `None`.
     fn accept(
         &mut self,
-        mut asked: PendingQuestion,
+        mut pending: PendingQuestion,
         elicitation: &Elicitation,
         now: Duration,
     ) -> Option<Command<'p>> {
-        let step = &self.plan.steps()[asked.id.step];
-        let said = asked.take_said(elicitation, self.unix_ms(now));
+        let step = &self.plan.steps()[pending.id.step];
+        let said = pending.take_said(elicitation, self.unix_ms(now));
         let ended = match said {
             Said::NotYet => {
-                self.state.asked.push(asked);
+                self.state.asked.push(pending);
                 return None;
             }
-            Said::Misfit(why) if asked.attempts < step.retry.map_or(0, |retry| retry.count) => {
-                asked.ask_again(&why, self.unix_ms(now.saturating_add(step.timeout)));
-                self.state.asked.push(asked);
+            Said::Misfit(why) if pending.attempts < step.retry.map_or(0, |retry| retry.count) => {
+                pending.ask_again(&why, self.unix_ms(now.saturating_add(step.timeout)));
+                self.state.asked.push(pending);
                 return None;
             }
             Said::Misfit(why) => {
-                let told = format!("the answer does not fit the form: {why}");
-                Err(StepError::new(ErrorKind::Protocol, told))
+                let message = format!("the answer does not fit the form: {why}");
+                Err(StepError::new(ErrorKind::Protocol, message))
             }
             Said::Refused(why) => Err(StepError::new(ErrorKind::Dismissed, why)),
             Said::Accept(content) => {
                 let output = json!({ "action": "accept", "content": content });
-                let (step, begun, attempts) = (asked.id.step, asked.begun(), asked.attempts + 1);
+                let (step, begun, attempts) =
+                    (pending.id.step, pending.begun(), pending.attempts + 1);
                 let made = MadeOutput { step, begun, attempts, output };
                 return Some(Command::Count(Box::new(made)));
             }
             Said::Decline | Said::Cancel | Said::Late => {
                 let on = elicitation.on(&said);
-                self.note_refusal(asked.id.step, on);
+                self.note_refusal(pending.id.step, on);
                 match on {
                     OnRefusal::Abort => Err(said.error(step.timeout)),
                     _ => Ok(json!({ "action": said.action() })),
                 }
             }
         };
-        self.end_step(asked.id.step, asked.begun(), asked.attempts + 1, ended, now);
+        self.end_step(pending.id.step, pending.begun(), pending.attempts + 1, ended, now);
         None
     }
 
@@ -179,13 +180,13 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     /// Returns the command that calls a tool again with the user's answers to its questions.
     /// Returns `None` if the user has not answered yet, or if the call has ended with an error, for
     /// example because its arguments cannot be evaluated.
-    fn call_again(&mut self, mut asked: PendingQuestion, now: Duration) -> Option<Command<'p>> {
-        let Some(answered) = asked.take_answers() else {
-            self.state.asked.push(asked);
+    fn call_again(&mut self, mut pending: PendingQuestion, now: Duration) -> Option<Command<'p>> {
+        let Some(answered) = pending.take_answers() else {
+            self.state.asked.push(pending);
             return None;
         };
-        let (id, attempts, begun) = (asked.id, asked.attempts, asked.begun());
-        let site = self.chosen_site(id, asked.site)?;
+        let (id, attempts, begun) = (pending.id, pending.attempts, pending.begun());
+        let site = self.chosen_site(id, pending.site)?;
         if self.is_lost(id, site) {
             self.lose_call(id, site, begun, now, attempts);
             return None;
@@ -225,8 +226,8 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         self.effects.wait(id);
         let chosen = self.chosen(id.step, call.site);
         let since = milliseconds(call.begun);
-        let asked = PendingQuestion::call(id, call.count, since, chosen, questions);
-        self.state.asked.push(asked);
+        let pending = PendingQuestion::call(id, call.count, since, chosen, questions);
+        self.state.asked.push(pending);
     }
 
     /// Rejects the start of a step whose tool may have side effects, if the run will certainly fail

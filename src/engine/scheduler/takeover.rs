@@ -18,7 +18,7 @@ use crate::engine::{
 pub(in crate::engine) struct Progress {
     finished: usize,
     ended: usize,
-    asked: usize,
+    waiting_calls: usize,
 }
 
 /// Returns the error of a step whose call may have been made before the process stopped, and may
@@ -37,7 +37,8 @@ impl Progress {
     /// Returns `true` if the run has made progress since `saved`, and must therefore be stored
     /// again.
     pub(in crate::engine) fn is_beyond(self, saved: Self) -> bool {
-        (self.finished, self.ended) != (saved.finished, saved.ended) || self.asked > saved.asked
+        (self.finished, self.ended) != (saved.finished, saved.ended)
+            || self.waiting_calls > saved.waiting_calls
     }
 }
 
@@ -56,7 +57,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         Progress {
             finished: self.state.finished.len(),
             ended: ended + resuming.sum::<usize>(),
-            asked: self.state.asked.iter().filter(|asked| asked.is_call()).count(),
+            waiting_calls: self.state.asked.iter().filter(|pending| pending.is_call()).count(),
         }
     }
 
@@ -88,7 +89,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
         let loops = self.state.loops.len();
         let state = &mut *self.state;
         state.loops.extend(self.loops.iter().map(|each| each.state.clone()));
-        let waits = |step: usize| state.asked.iter().any(|asked| asked.id.step == step);
+        let waits = |step: usize| state.asked.iter().any(|pending| pending.id.step == step);
         let is_loop = |step: usize| state.loops.iter().any(|each| each.step == step);
         let running = self.running.filter(|&step| !waits(step) && !is_loop(step));
         state.running = Some(running.collect());

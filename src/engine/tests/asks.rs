@@ -90,8 +90,8 @@ impl<'p> Rounds<'p> {
         run.drive().await;
         self.state = run.into_state();
         let bytes = serde_json::to_vec(&self.state).expect("it can be put away").len();
-        for asked in &self.state.asked {
-            let least = self.state.least_bytes_at(asked.id.step, self.plan);
+        for pending in &self.state.asked {
+            let least = self.state.least_bytes_at(pending.id.step, self.plan);
             assert!(least <= bytes, "{least} of {bytes} bytes: {:?}", self.state);
         }
     }
@@ -100,8 +100,8 @@ impl<'p> Rounds<'p> {
     fn travelled(&self) -> RunState {
         let state = serde_json::to_string(&self.state).expect("it can be put away");
         let mut state: RunState = serde_json::from_str(&state).expect("it can be taken up");
-        for (asked, answered) in state.asked.iter_mut().zip(&self.state.asked) {
-            asked.set_responses(answered.responses().clone());
+        for (pending, answered) in state.asked.iter_mut().zip(&self.state.asked) {
+            pending.set_responses(answered.responses().clone());
         }
         assert_eq!(state, self.state);
         state
@@ -120,8 +120,8 @@ impl<'p> Rounds<'p> {
     }
 
     /// Returns the keys and texts of the pending questions.
-    pub(super) fn asked(&self) -> Vec<(String, String)> {
-        let asked = self.state.questions(self.plan).into_iter();
+    pub(super) fn questions(&self) -> Vec<(String, String)> {
+        let questions = self.state.questions(self.plan).into_iter();
         let text = |question: Question| match question.request {
             InputRequest::Elicitation(request) => match request.params {
                 ElicitRequestParams::FormElicitationParams { message, .. } => message,
@@ -129,17 +129,17 @@ impl<'p> Rounds<'p> {
             },
             other => panic!("{other:?} is no elicitation"),
         };
-        asked.map(|(key, question)| (key, text(question))).collect()
+        questions.map(|(key, question)| (key, text(question))).collect()
     }
 
     fn statuses(&self) -> Vec<Status> {
-        assert_eq!(self.asked(), [], "it has ended");
+        assert_eq!(self.questions(), [], "it has ended");
         statuses(&self.state)
     }
 }
 
-fn asks_for(asked: &[(&str, &str)]) -> Vec<(String, String)> {
-    asked.iter().map(|&(key, text)| (key.to_owned(), text.to_owned())).collect()
+fn asks_for(questions: &[(&str, &str)]) -> Vec<(String, String)> {
+    questions.iter().map(|&(key, text)| (key.to_owned(), text.to_owned())).collect()
 }
 
 fn accept(content: &Value) -> Value {
@@ -181,7 +181,7 @@ use Status::{Cancelled, Completed, Failed, Skipped, TimedOut};
 async fn run_is_suspended_by_a_question_and_resumes_with_the_answer() {
     let (plan, input) = approve(&json!({})).await;
     let mut rounds = Rounds::begin(&plan, input).await;
-    assert_eq!(rounds.asked(), asks_for(&[("ask", "site to prod?")]));
+    assert_eq!(rounds.questions(), asks_for(&[("ask", "site to prod?")]));
     assert_eq!(rounds.world.started(), ["details"]);
 
     rounds.answer(json!({ "ask": accept(&json!({ "sure": "true" })) })).await;
@@ -264,14 +264,14 @@ async fn invalid_answer_fails_the_step_or_is_requested_again() {
         let mut rounds = Rounds::begin(&plan, input.clone()).await;
         rounds.answer(json!({ "ask": misfit })).await;
         assert_eq!(rounds.statuses(), [Completed, Failed, Skipped], "{misfit}");
-        let told = &error(&rounds.state, 1).message;
-        assert!(told.starts_with("the answer does not fit the form: "), "{told}");
+        let message = &error(&rounds.state, 1).message;
+        assert!(message.starts_with("the answer does not fit the form: "), "{message}");
 
         let (plan, _) = approve(&json!({ "retry": { "count": 1 } })).await;
         let mut rounds = Rounds::begin(&plan, input).await;
         rounds.answer(json!({ "ask": misfit })).await;
-        let [(_, asked)] = &rounds.asked()[..] else { panic!("it is asked again") };
-        assert!(asked.starts_with("site to prod?\n\nThe last answer cannot be used: "), "{asked}");
+        let [(_, text)] = &rounds.questions()[..] else { panic!("it is asked again") };
+        assert!(text.starts_with("site to prod?\n\nThe last answer cannot be used: "), "{text}");
         let answer = accept(&json!({ "sure": true }));
         let answer = if misfit.is_null() { misfit } else { answer };
         rounds.answer(json!({ "ask": answer })).await;
@@ -298,14 +298,14 @@ async fn available_questions_are_asked_together_until_answered() {
     // All questions are asked together, even if they follow slow steps or other steps run in
     // parallel.
     let all = asks_for(&[("a", "a?"), ("b", "b?"), ("tool:sure", "round 0")]);
-    assert_eq!(rounds.asked(), all);
+    assert_eq!(rounds.questions(), all);
 
     rounds.answer(json!({})).await;
-    assert_eq!(rounds.asked(), all);
+    assert_eq!(rounds.questions(), all);
     rounds.answer(json!({ "b": accept(&json!({})), "x": 1, "tool": 1, "sure": 1 })).await;
-    assert_eq!(rounds.asked(), asks_for(&[("a", "a?"), ("tool:sure", "round 0")]));
+    assert_eq!(rounds.questions(), asks_for(&[("a", "a?"), ("tool:sure", "round 0")]));
     rounds.answer(json!({ "a": accept(&json!({})) })).await;
-    assert_eq!(rounds.asked(), asks_for(&[("c", "c?"), ("tool:sure", "round 0")]));
+    assert_eq!(rounds.questions(), asks_for(&[("c", "c?"), ("tool:sure", "round 0")]));
     assert_eq!(rounds.world.started(), ["slow", "tool"]);
     rounds.answer(json!({ "c": accept(&json!({})), "tool:sure": "yes" })).await;
     assert_eq!(rounds.statuses(), [Completed; 5]);
@@ -329,14 +329,14 @@ async fn loop_elements_ask_and_resume_where_they_stopped() {
     );
     let mut rounds = Rounds::begin(&plan, json!({ "items": ["p", "q", "r"] })).await;
     let yes = json!("yes");
-    for asked in [
+    for questions in [
         [("each[0]:sure", "round 0"), ("each[1]:sure", "round 0")],
         [("each[0]:sure", "round 1"), ("each[1]:sure", "round 1")],
     ] {
-        assert_eq!(rounds.asked(), asks_for(&asked));
+        assert_eq!(rounds.questions(), asks_for(&questions));
         rounds.answer(json!({ "each[0]:sure": yes, "each[1]:sure": yes })).await;
     }
-    assert_eq!(rounds.asked(), asks_for(&[("each[2]:sure", "round 0")]));
+    assert_eq!(rounds.questions(), asks_for(&[("each[2]:sure", "round 0")]));
     rounds.answer(json!({ "each[2]:sure": yes })).await;
     rounds.answer(json!({ "each[2]:sure": yes })).await;
     assert_eq!(rounds.statuses(), [Completed]);
@@ -457,7 +457,7 @@ async fn answer_is_delivered_only_to_the_branch_that_asked() {
     ]);
     let plan = plan(&steps, 3, RunOutput::Outcomes);
     let mut rounds = Rounds::begin(&plan, json!({})).await;
-    let keys: Vec<_> = rounds.asked().into_iter().map(|(key, _)| key).collect();
+    let keys: Vec<_> = rounds.questions().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["v%253Ax:sure", "v%3Ax:sure", "v:x:sure"]);
     rounds.answer(json!({ "v:x:sure": 1, "v%3Ax:sure": 2, "v%253Ax:sure": 3 })).await;
     assert_eq!(rounds.statuses(), [Completed; 3]);
@@ -539,14 +539,14 @@ async fn question_reports_the_time_left_to_answer() {
 fn size_of_questions_includes_keys_requests_and_state() {
     let sure = question("sure?");
     let request = serde_json::to_value(&sure.request).unwrap();
-    let asked = BTreeMap::from([("key".to_owned(), sure)]);
+    let questions = BTreeMap::from([("key".to_owned(), sure)]);
     let of = |state: Option<&str>, asked| {
         Questions { asked, resume: Resume::Tool(state.map(str::to_owned)) }.size()
     };
     assert_eq!(of(None, BTreeMap::new()), 0);
     assert_eq!(of(Some("state"), BTreeMap::new()), 5);
-    let whole = 3 + crate::message::content_size::of_value(&request) + 5;
-    assert_eq!(of(Some("state"), asked), whole);
+    let total = 3 + crate::message::content_size::of_value(&request) + 5;
+    assert_eq!(of(Some("state"), questions), total);
 }
 
 #[tokio::test(start_paused = true)]
@@ -621,7 +621,7 @@ async fn loops_that_wait() -> (Plan, RunState) {
     );
     let mut state = Rounds::begin(&plan, json!({})).await.state;
     // Simulates one failed attempt of each tool before it asked.
-    state.asked.iter_mut().filter(|asked| asked.is_call()).for_each(|asked| asked.attempts = 2);
+    state.asked.iter_mut().filter(|it| it.is_call()).for_each(|it| it.attempts = 2);
     (plan, state)
 }
 

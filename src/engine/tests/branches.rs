@@ -80,9 +80,9 @@ async fn branch_is_spawned_only_if_others_run_beside_it() {
         let plan = plan(steps, concurrency, RunOutput::Outcomes);
         let state = RunState::new(json!({}), plan.steps().len());
         let state = run(&plan, state, &scope(600), place).await;
-        let told: Vec<_> = state.outcomes.iter().flatten().map(|o| format!("{o:?}")).collect();
-        let in_tasks = told.concat().matches("\"in_task\": Bool(true)").count();
-        assert_eq!(in_tasks, expected, "{steps}: {told:?}");
+        let outcomes: Vec<_> = state.outcomes.iter().flatten().map(|o| format!("{o:?}")).collect();
+        let in_tasks = outcomes.concat().matches("\"in_task\": Bool(true)").count();
+        assert_eq!(in_tasks, expected, "{steps}: {outcomes:?}");
     }
 }
 

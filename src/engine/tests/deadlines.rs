@@ -113,8 +113,8 @@ async fn run_that_never_waits_yields_to_other_tasks() {
         .await;
     }
     assert!(turns > 1000 / 32, "{turns}");
-    let told = "no element was called; element 0: `$item.x` has no value";
-    assert_eq!(error(&run.into_state(), 0).message, told);
+    let expected = "no element was called; element 0: `$item.x` has no value";
+    assert_eq!(error(&run.into_state(), 0).message, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -271,7 +271,7 @@ async fn elements_without_remaining_calls_are_skipped() {
 #[tokio::test(start_paused = true)]
 async fn failure_after_a_reached_limit_still_fails_the_run() {
     let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
-    for (steps, expected, told) in [
+    for (steps, expected, message) in [
         (
             json!([
                 { "id": "a", "tool": "fails_late", "arguments": { "seconds": 1 } },
@@ -292,7 +292,7 @@ async fn failure_after_a_reached_limit_still_fails_the_run() {
         let state = RunState::new(json!({}), plan.steps().len());
         let state = run(&plan, state, &scope, World::new().caller()).await;
         assert_eq!((statuses(&state), state.failed), (expected, Some(0)), "{steps}");
-        assert_eq!(error(&state, 0).message, told);
+        assert_eq!(error(&state, 0).message, message);
     }
 }
 

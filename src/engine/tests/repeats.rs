@@ -188,11 +188,11 @@ async fn run_resumes_in_the_middle_of_a_repetition() {
     let mut rounds = asks::Rounds::go_on(&plan, RunState::new(json!({}), 2), true).await;
     for n in 0..10 {
         let key = format!("poll[{n}]:sure");
-        assert_eq!(rounds.asked(), [(key.clone(), "round 0".to_owned())]);
+        assert_eq!(rounds.questions(), [(key.clone(), "round 0".to_owned())]);
         let answer = json!({ "action": "accept", "content": {} });
         rounds.respond([(key, Response::Answer(answer))].into()).await;
     }
-    assert_eq!(rounds.asked(), []);
+    assert_eq!(rounds.questions(), []);
     assert_eq!(statuses(&rounds.state), [Status::Completed; 2]);
     assert_eq!(rounds.world.arguments_of("poll[7]").unwrap()["after"], 6);
     // Each iteration calls the tool again with the answer, which is no further attempt.
@@ -216,9 +216,9 @@ async fn state_of_another_loop_does_not_fit() {
     let mut more = state.clone();
     more.loops[0].iterations.push(None);
     more.loops[0].next = 2;
-    let mut asked = more.asked[0].clone();
-    asked.id.element = 1;
-    more.asked.push(asked);
+    let mut question = more.asked[0].clone();
+    question.id.element = 1;
+    more.asked.push(question);
     assert!(!more.fits(&plan));
     let each = workflow(&json!([{ "id": "poll", "collection": [1], "arguments": {} }]));
     assert!(!state.fits(&each));

@@ -298,7 +298,7 @@ impl<'p> Conversation<'p> {
     }
 
     fn keys(&self) -> Vec<String> {
-        self.rounds.asked().into_iter().map(|(key, _)| key).collect()
+        self.rounds.questions().into_iter().map(|(key, _)| key).collect()
     }
 
     /// Returns the responses to all pending questions.
@@ -308,7 +308,7 @@ impl<'p> Conversation<'p> {
             *times += 1;
             (key.clone(), self.whim.says(&key, *times - 1))
         };
-        self.rounds.asked().into_iter().map(|(key, _)| key).map(says).collect()
+        self.rounds.questions().into_iter().map(|(key, _)| key).map(says).collect()
     }
 
     async fn answer(&mut self, said: &BTreeMap<String, Says>) {
@@ -322,7 +322,7 @@ impl<'p> Conversation<'p> {
 
     /// Returns the steps that wait for answers.
     fn open(&self) -> BTreeSet<usize> {
-        self.rounds.state.asked.iter().map(|asked| asked.id.step).collect()
+        self.rounds.state.asked.iter().map(|pending| pending.id.step).collect()
     }
 
     /// Returns the effect of these responses on the run if they end it. Returns `None` if the run
@@ -357,11 +357,11 @@ impl<'p> Conversation<'p> {
         let state = serde_json::to_value(&self.rounds.state).unwrap();
         for each in state["loops"].as_array().into_iter().flatten() {
             let step = each["step"].as_u64().unwrap() as usize;
-            let asked = self.rounds.state.asked.iter().filter(|asked| asked.id.step == step);
+            let waiting = self.rounds.state.asked.iter().filter(|pending| pending.id.step == step);
             let count = each["iterations"].as_array().unwrap().len();
             let all = each["next"].as_u64() == Some(count as u64);
             let most = self.written[step]["max_parallel"].as_u64().unwrap_or(1) as usize;
-            prop_assert!(all || asked.count() == most, "s{step} could go on");
+            prop_assert!(all || waiting.count() == most, "s{step} could go on");
         }
         Ok(())
     }
@@ -422,8 +422,8 @@ proptest! {
                     };
                     let left = keys.into_iter().filter(|key| said[key] == Says::Nothing);
                     let mut left = left.filter(|key| !may_end(&written[step_of_key(key)]));
-                    let asked = talk.keys();
-                    prop_assert!(left.all(|key| asked.contains(&key)));
+                    let repeated = talk.keys();
+                    prop_assert!(left.all(|key| repeated.contains(&key)));
                 }
             }
 
@@ -453,9 +453,9 @@ proptest! {
         let mut calls = HashMap::<String, [u64; 3]>::new();
         for event in rounds.world.events() {
             let asks = event.arguments["rounds"].as_u64().unwrap();
-            let [starts, asked, expected] = calls.entry(event.branch).or_default();
+            let [starts, questions, expected] = calls.entry(event.branch).or_default();
             *starts += u64::from(event.what == "starts");
-            *asked += u64::from(event.what == "asks");
+            *questions += u64::from(event.what == "asks");
             *expected = asks;
         }
         for (step, outcome) in rounds.state.outcomes.iter().enumerate() {
@@ -466,8 +466,8 @@ proptest! {
             // A call that was cancelled may not have been repeated for all rounds.
             let cancels = written[step].get("end").is_some();
             if outcome.is_success() && !cancels && written[step].get("message").is_none() {
-                prop_assert!(branches.iter().all(|[_, asked, expected]| asked == expected));
-                let answered = sum(|[starts, asked, _]| starts - asked);
+                prop_assert!(branches.iter().all(|[_, questions, expected]| questions == expected));
+                let answered = sum(|[starts, questions, _]| starts - questions);
                 prop_assert_eq!(answered, u64::from(outcome.attempts), "s{}", step);
                 let is_loop = ["collection", "until"].iter().any(|&key| written[step].get(key).is_some());
                 prop_assert!(is_loop || outcome.attempts <= 3);

@@ -244,8 +244,8 @@ fn timeout_error_names_the_configured_duration() {
     let due = late.scheduler.due();
     late.scheduler.pass(due, due + Duration::from_micros(1_400));
     let ended = outcome(&late.scheduler.state, 0);
-    let told = &ended.error.as_ref().unwrap().message;
-    assert_eq!((&**told, ended.duration_ms), ("no answer within 2s", 2001));
+    let message = &ended.error.as_ref().unwrap().message;
+    assert_eq!((&**message, ended.duration_ms), ("no answer within 2s", 2001));
 
     let plan = workflow(&json!([{ "id": "a", "arguments": {}, "timeout": 60 }]));
     let mut late = Simulation::new(&plan, 0);

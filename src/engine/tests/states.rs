@@ -27,16 +27,17 @@ fn waiting() -> Plan {
 async fn put_away(plan: &Plan) -> Value {
     let state = RunState::new(json!({ "no": false, "yes": true }), plan.steps().len());
     let rounds = Rounds::go_on(plan, state, true).await;
-    let keys: Vec<_> = rounds.asked().into_iter().map(|(key, _)| key).collect();
+    let keys: Vec<_> = rounds.questions().into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["loop[0]:sure", "loop[1]:sure", "question", "switch:sure", "tool:sure"]);
     serde_json::to_value(&rounds.state).unwrap()
 }
 
 /// Returns a pending question in the state, by its step and its element. For example, `loop[1]` is
 /// the element 1.
-fn asked(state: &mut Value, step: u64, element: u64) -> &mut Value {
+fn question(state: &mut Value, step: u64, element: u64) -> &mut Value {
     let all = state["asked"].as_array_mut().unwrap();
-    let is_meant = |asked: &&mut Value| asked["id"] == json!({ "step": step, "element": element });
+    let is_meant =
+        |question: &&mut Value| question["id"] == json!({ "step": step, "element": element });
     all.iter_mut().find(is_meant).unwrap()
 }
 
@@ -67,50 +68,56 @@ async fn state_that_the_plan_cannot_reach_is_rejected() {
         ("a step failed that has not finished", |state| state["failed"] = json!(5)),
         ("a step ended the run that has not finished", |state| state["ended_by"] = json!(5)),
         ("the same is asked twice", |state| {
-            let twice = asked(state, TOOL, 0).clone();
+            let twice = question(state, TOOL, 0).clone();
             push(&mut state["asked"], twice);
         }),
         ("a step asks that there is not", |state| {
-            let mut other = asked(state, TOOL, 0).clone();
+            let mut other = question(state, TOOL, 0).clone();
             other["id"]["step"] = json!(6);
             push(&mut state["asked"], other);
         }),
         ("a step asks that has finished", |state| {
-            let mut other = asked(state, TOOL, 0).clone();
+            let mut other = question(state, TOOL, 0).clone();
             other["id"]["step"] = json!(0);
             push(&mut state["asked"], other);
         }),
         ("a step asks that waits for another", |state| {
-            let mut other = asked(state, QUESTION, 0).clone();
+            let mut other = question(state, QUESTION, 0).clone();
             other["id"]["step"] = json!(5);
             push(&mut state["asked"], other);
         }),
         ("a question wants something back", |state| {
-            asked(state, QUESTION, 0)["resume"] = json!({ "tool": null });
+            question(state, QUESTION, 0)["resume"] = json!({ "tool": null });
         }),
-        ("a question asks nothing", |state| forget(asked(state, QUESTION, 0), "questions")),
+        ("a question asks nothing", |state| forget(question(state, QUESTION, 0), "questions")),
         ("a question asks by another key", |state| {
-            let questions = &mut asked(state, QUESTION, 0)["questions"];
+            let questions = &mut question(state, QUESTION, 0)["questions"];
             *questions = json!({ "x": questions[""] });
         }),
-        ("a tool wants nothing back", |state| forget(asked(state, TOOL, 0), "resume")),
-        ("a switch wants nothing back", |state| forget(asked(state, SWITCH, 0), "resume")),
-        ("a switch has no case", |state| forget(asked(state, SWITCH, 0), "site")),
+        ("a tool wants nothing back", |state| forget(question(state, TOOL, 0), "resume")),
+        ("a switch wants nothing back", |state| forget(question(state, SWITCH, 0), "resume")),
+        ("a switch has no case", |state| forget(question(state, SWITCH, 0), "site")),
         ("a switch has a case of another step", |state| {
-            asked(state, SWITCH, 0)["site"] = json!(1);
+            question(state, SWITCH, 0)["site"] = json!(1);
         }),
-        ("a call has a case", |state| asked(state, TOOL, 0)["site"] = json!(0)),
-        ("an element has a case", |state| asked(state, LOOP, 1)["site"] = json!(0)),
-        ("an element wants nothing back", |state| forget(asked(state, LOOP, 1), "resume")),
+        ("a call has a case", |state| question(state, TOOL, 0)["site"] = json!(0)),
+        ("an element has a case", |state| question(state, LOOP, 1)["site"] = json!(0)),
+        ("an element wants nothing back", |state| forget(question(state, LOOP, 1), "resume")),
         ("an element asks that has not begun", |state| {
-            asked(state, LOOP, 1)["id"]["element"] = json!(2);
+            question(state, LOOP, 1)["id"]["element"] = json!(2);
         }),
         ("an element that has begun asks nothing", |state| {
-            state["asked"].as_array_mut().unwrap().retain(|asked| asked["id"]["element"] != 1);
+            state["asked"]
+                .as_array_mut()
+                .unwrap()
+                .retain(|question| question["id"]["element"] != 1);
         }),
         ("a loop waits for nothing", |state| {
             state["loops"][0]["next"] = json!(0);
-            state["asked"].as_array_mut().unwrap().retain(|asked| asked["id"]["step"] != LOOP);
+            state["asked"]
+                .as_array_mut()
+                .unwrap()
+                .retain(|question| question["id"]["step"] != LOOP);
         }),
         ("a loop goes on twice", |state| {
             let twice = state["loops"][0].clone();
@@ -134,7 +141,7 @@ async fn state_that_the_plan_cannot_reach_is_rejected() {
             state["loops"][0]["iterations"][2] = json!({ "status": "completed" });
         }),
         ("more calls were made than any run makes", |state| {
-            asked(state, TOOL, 0)["attempts"] = json!((1 << 30) + 1);
+            question(state, TOOL, 0)["attempts"] = json!((1 << 30) + 1);
         }),
     ];
     let plan = waiting();
@@ -149,9 +156,9 @@ async fn state_that_the_plan_cannot_reach_is_rejected() {
     // The maximum number of calls in a state. Four of these calls belong to other pending
     // questions.
     let mut changed = state;
-    asked(&mut changed, TOOL, 0)["attempts"] = json!((1 << 30) - 3);
+    question(&mut changed, TOOL, 0)["attempts"] = json!((1 << 30) - 3);
     assert!(fits(&changed), "{changed}");
-    asked(&mut changed, TOOL, 0)["attempts"] = json!((1 << 30) - 2);
+    question(&mut changed, TOOL, 0)["attempts"] = json!((1 << 30) - 2);
     assert!(!fits(&changed), "{changed}");
 }
 
@@ -193,7 +200,7 @@ async fn attempts_before_a_question_are_counted() {
     let rounds = Rounds::go_on(&plan, RunState::new(json!({}), 1), true).await;
     let mut state = serde_json::to_value(&rounds.state).unwrap();
     // Simulates two failed attempts of the tool before it asked.
-    asked(&mut state, 0, 0)["attempts"] = json!(3);
+    question(&mut state, 0, 0)["attempts"] = json!(3);
     let state = serde_json::from_value(state).unwrap();
     let mut rounds = Rounds::go_on(&plan, state, true).await;
     rounds.respond([("asks:sure".to_owned(), Response::Answer(json!("yes")))].into()).await;

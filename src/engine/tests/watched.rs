@@ -14,14 +14,14 @@ use crate::observe::{self, Observer, Observers, What};
 
 /// Counts how often each run and branch, by name, has started, ended or been skipped.
 #[derive(Default)]
-struct Told {
+struct EventCounter {
     begun: Mutex<BTreeMap<String, [usize; 2]>>,
     skipped: Mutex<BTreeMap<String, usize>>,
     calls: Mutex<usize>,
     mistakes: Mutex<Vec<String>>,
 }
 
-impl Observer for Told {
+impl Observer for EventCounter {
     fn on_event(&self, event: &observe::Event<'_>) {
         let (what, is_end) = match event.what {
             What::RunStarted { .. } => ("run".to_owned(), false),
@@ -46,42 +46,42 @@ impl Observer for Told {
         }
         // All other events occur between the start and the end of the run.
         if what != "run" && begun.get("run") != Some(&[1, 0]) {
-            self.mistakes.lock().unwrap().push(format!("{what} is told outside of the run"));
+            self.mistakes.lock().unwrap().push(format!("{what} is reported outside of the run"));
         }
     }
 }
 
 /// Records the events of branches as strings.
 #[derive(Default)]
-struct Words(Mutex<Vec<String>>);
+struct EventLog(Mutex<Vec<String>>);
 
-impl Observer for Words {
+impl Observer for EventLog {
     fn on_event(&self, event: &observe::Event<'_>) {
-        let told = match event.what {
+        let line = match event.what {
             What::BranchStarted { branch } => format!("{branch} begins"),
             What::BranchFinished { branch, status, .. } => format!("{branch} {status}"),
             What::BranchSkipped { branch, reason } => format!("{branch} skipped: {reason}"),
             _ => return,
         };
-        self.0.lock().unwrap().push(told);
+        self.0.lock().unwrap().push(line);
     }
 }
 
 /// Runs a workflow, and returns the events of its branches.
-async fn told_of(steps: &Value, limits: RunLimits) -> Vec<String> {
+async fn branch_events(steps: &Value, limits: RunLimits) -> Vec<String> {
     let plan = workflow(steps);
-    let words = Arc::new(Words::default());
+    let log = Arc::new(EventLog::default());
     let mut observers = Observers::default();
-    observers.push(words.clone());
+    observers.push(log.clone());
     let scope = scope(600).observers(observers);
     let scope = scope.of_run(&plan.name, limits, &Context::default(), None);
     run(&plan, RunState::new(json!({}), plan.steps().len()), &scope, World::new().caller()).await;
-    words.0.lock().unwrap().clone()
+    log.0.lock().unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_loop_cancels_its_own_elements_before_other_steps() {
-    let told = told_of(
+    let events = branch_events(
         &json!([
             { "id": "a", "tool": "fails_late", "collection": [9, 2],
                 "arguments": { "seconds": "$item" } },
@@ -90,7 +90,7 @@ async fn failed_loop_cancels_its_own_elements_before_other_steps() {
         RunLimits::default(),
     )
     .await;
-    let [begin, end] = [&told[..5], &told[5..]];
+    let [begin, end] = [&events[..5], &events[5..]];
     assert_eq!(begin, ["a begins", "a[0] begins", "a[1] begins", "b begins", "b[0] begins"]);
     let expected = ["a[1] failed", "a[0] cancelled", "a failed", "b[0] cancelled", "b cancelled"];
     assert_eq!(end, expected);
@@ -100,8 +100,8 @@ async fn failed_loop_cancels_its_own_elements_before_other_steps() {
 async fn first_success_cancels_running_elements_before_its_loop_completes() {
     let steps = json!([{ "id": "a", "tool": "sleeps", "collection": [5, 2, 9, 1], "max_parallel": 3,
         "end": "first_success", "arguments": { "seconds": "$item" } }]);
-    let told = told_of(&steps, RunLimits::default()).await;
-    let [begin, end] = [&told[..4], &told[4..]];
+    let events = branch_events(&steps, RunLimits::default()).await;
+    let [begin, end] = [&events[..4], &events[4..]];
     assert_eq!(begin, ["a begins", "a[0] begins", "a[1] begins", "a[2] begins"]);
     assert_eq!(end, ["a[1] completed", "a[0] cancelled", "a[2] cancelled", "a completed"]);
 }
@@ -110,22 +110,22 @@ async fn first_success_cancels_running_elements_before_its_loop_completes() {
 async fn timeout_of_a_repeated_call_cancels_its_iteration() {
     let steps = json!([{ "id": "a", "tool": "sleeps", "until": "false", "timeout": 5,
         "arguments": { "seconds": 3 } }]);
-    let told = told_of(&steps, RunLimits::default()).await;
+    let events = branch_events(&steps, RunLimits::default()).await;
     let begin = ["a begins", "a[0] begins", "a[0] completed", "a[1] begins"];
-    assert_eq!(told, [&begin[..], &["a[1] cancelled", "a timed_out"]].concat());
+    assert_eq!(events, [&begin[..], &["a[1] cancelled", "a timed_out"]].concat());
 }
 
 #[tokio::test(start_paused = true)]
 async fn step_that_fails_before_its_call_is_reported_as_begun() {
     let steps = json!([{ "id": "a", "arguments": { "x": "$input.x" } }]);
-    let told = told_of(&steps, RunLimits::default()).await;
-    assert_eq!(told, ["a begins", "a failed"]);
+    let events = branch_events(&steps, RunLimits::default()).await;
+    assert_eq!(events, ["a begins", "a failed"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn reason_of_a_skipped_step_is_reported() {
     let limits = RunLimits { max_calls: Some(1), ..RunLimits::default() };
-    let told = told_of(
+    let events = branch_events(
         &json!([
             { "id": "no", "condition": "false" },
             { "id": "a", "tool": "fails", "arguments": {}, "depends_on": ["no"] },
@@ -134,8 +134,8 @@ async fn reason_of_a_skipped_step_is_reported() {
         RunLimits::default(),
     )
     .await;
-    assert_eq!(told, ["no skipped: condition", "a begins", "a failed", "b skipped: ended"]);
-    let told = told_of(
+    assert_eq!(events, ["no skipped: condition", "a begins", "a failed", "b skipped: ended"]);
+    let events = branch_events(
         &json!([
             { "id": "no", "condition": "false" },
             { "id": "a", "depends_on": ["no"] },
@@ -145,25 +145,25 @@ async fn reason_of_a_skipped_step_is_reported() {
     )
     .await;
     let expected = ["no skipped: condition", "a begins", "a completed", "b skipped: max_calls"];
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
 
     let elements = json!([{ "id": "loop", "collection": [1, 2], "arguments": {} }]);
-    let told = told_of(&elements, limits).await;
+    let events = branch_events(&elements, limits).await;
     let skipped = "loop[1] skipped: max_calls";
     let begin = ["loop begins", "loop[0] begins", skipped];
-    assert_eq!(told, [&begin[..], &["loop[0] completed", "loop completed"]].concat());
+    assert_eq!(events, [&begin[..], &["loop[0] completed", "loop completed"]].concat());
 }
 
 #[tokio::test(start_paused = true)]
 async fn suspended_run_is_reported_as_dropped_once_for_all_its_clones() {
     let plan = workflow(&json!([{ "id": "sure", "message": "Sure?" }]));
-    let told = Arc::new(Told::default());
+    let counter = Arc::new(EventCounter::default());
     let mut observers = Observers::default();
-    observers.push(told.clone());
+    observers.push(counter.clone());
     let scope = scope(600).observers(observers);
     let run = RunState::new(json!({}), 1);
     let state = asks::go_on(&plan, run, &scope, World::new().caller()).await;
-    let ends = || told.begun.lock().unwrap()["run"];
+    let ends = || counter.begun.lock().unwrap()["run"];
 
     let clone = state.clone();
     assert_eq!(clone, state);
@@ -183,9 +183,9 @@ proptest! {
         max_calls in proptest::option::of(1_usize..8),
     ) {
         let plan = plan(&steps, concurrency, RunOutput::Last);
-        let told = Arc::new(Told::default());
+        let counter = Arc::new(EventCounter::default());
         let mut observers = Observers::default();
-        observers.push(told.clone());
+        observers.push(counter.clone());
         let state = block_on(async {
             let limits = RunLimits { max_calls, ..RunLimits::default() };
             let (context, world) = (Context::default(), World::new());
@@ -202,15 +202,15 @@ proptest! {
             Some(state)
         });
 
-        prop_assert_eq!(&*told.mistakes.lock().unwrap(), &Vec::<String>::new());
-        let begun = told.begun.lock().unwrap();
+        prop_assert_eq!(&*counter.mistakes.lock().unwrap(), &Vec::<String>::new());
+        let begun = counter.begun.lock().unwrap();
         for (what, counts) in &*begun {
             prop_assert_eq!(counts, &[1, 1], "{}", what);
         }
-        let calls = *told.calls.lock().unwrap();
+        let calls = *counter.calls.lock().unwrap();
         prop_assert!(max_calls.is_none_or(|max| calls <= max));
         let Some(state) = state else { return Ok(()) };
-        let skipped = told.skipped.lock().unwrap();
+        let skipped = counter.skipped.lock().unwrap();
         for (at, status) in statuses(&state).into_iter().enumerate() {
             let id = format!("s{at}");
             let is_skipped = status == Status::Skipped;

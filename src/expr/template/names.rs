@@ -22,7 +22,7 @@ pub(super) struct Path {
     /// path.
     pub(super) optional: bool,
     /// If `true`, `is defined` follows the path.
-    pub(super) asked: bool,
+    pub(super) checked: bool,
     /// If `true`, the path is always read with its expression. If `false`, it is read only under a
     /// condition.
     pub(super) certain: bool,
@@ -158,13 +158,13 @@ impl<'n> Scope<'n> {
         match name {
             "loop" if self.loops > 0 => {
                 let fields = LOOP.map(|(field, _)| field);
-                let told = match path.first() {
+                let key = match path.first() {
                     Some(PathSegment::Key(key)) => key,
                     _ => "",
                 };
-                match LOOP.into_iter().find(|(field, _)| *field == told) {
+                match LOOP.into_iter().find(|(field, _)| *field == key) {
                     Some((_, field)) => Ok((Start::Loop(self.loops - 1, field), 1)),
-                    None => Err(fault(at, unknown("field of `loop`", told, &fields))),
+                    None => Err(fault(at, unknown("field of `loop`", key, &fields))),
                 }
             }
             "steps" if !self.names.steps.is_empty() && path.len() < 2 => {

@@ -242,13 +242,13 @@ impl<'p, 't, 'n> Parser<'p, 't, 'n> {
         }
     }
 
-    /// Marks a path or key in `operand` as optional, because `| default(…)` or, if `asked` is
+    /// Marks a path or key in `operand` as optional, because `| default(…)` or, if `checked` is
     /// `true`, `is defined` follows it.
-    fn optional(&mut self, operand: &mut Expr, asked: bool) {
+    fn optional(&mut self, operand: &mut Expr, checked: bool) {
         match operand {
             Expr::Path(path) => {
                 self.paths[*path].optional = true;
-                self.paths[*path].asked |= asked;
+                self.paths[*path].checked |= checked;
             }
             Expr::Part { of, optional, .. } => {
                 *optional = true;

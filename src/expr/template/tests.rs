@@ -382,17 +382,17 @@ fn syntax_errors_have_a_position() {
 fn loop_variable_with_a_reserved_name_is_rejected() {
     let words = KEYWORDS.iter().chain(&["True", "False", "None", "params", "loop", "item"]);
     for name in words.chain(&RESERVED) {
-        let told = evaluate(&format!("{{% for {name} in [1] %}}{{{{ {name} }}}}{{% endfor %}}"));
+        let result = evaluate(&format!("{{% for {name} in [1] %}}{{{{ {name} }}}}{{% endfor %}}"));
         let expected = format!("`{name}` is reserved: choose another name for the loop variable");
-        assert!(told.as_ref().is_err_and(|told| told.ends_with(&expected)), "{told:?}");
+        assert!(result.as_ref().is_err_and(|error| error.ends_with(&expected)), "{result:?}");
     }
     assert_eq!(evaluate("{% for range in [1] %}{{ range }}{% endfor %}"), Ok(json!("1")));
 }
 
 #[test]
 fn errors_have_a_line() {
-    let told = evaluate("{{ input.n }}\n\n  {{ x }}").unwrap_err();
-    assert!(told.starts_with("at line 3, character 6 of the template: "), "{told}");
+    let error = evaluate("{{ input.n }}\n\n  {{ x }}").unwrap_err();
+    assert!(error.starts_with("at line 3, character 6 of the template: "), "{error}");
 }
 
 #[test]
@@ -500,7 +500,8 @@ fn numbers_at_their_limits_do_not_panic() {
         let mut data = data();
         data["input"]["zero"] = json!(0);
         let found = evaluate_with(&format!("{{{{ {written} }}}}"), data);
-        let found = found.map_err(|told| told.split(" in the template").next().unwrap().to_owned());
+        let found =
+            found.map_err(|error| error.split(" in the template").next().unwrap().to_owned());
         assert_eq!(found, expected.map_err(str::to_owned), "{written}");
     }
 }
@@ -533,9 +534,9 @@ fn evaluation_over_a_resource_limit_is_an_error() {
         "{{ [input.long, input.long] ~ '' }}",
     ];
     for written in large {
-        let told = evaluate_with(written, data.clone()).unwrap_err();
+        let error = evaluate_with(written, data.clone()).unwrap_err();
         let expected = "has more than 1048576 bytes";
-        assert!(told.ends_with(expected), "{written}: {told}");
+        assert!(error.ends_with(expected), "{written}: {error}");
     }
     let often = format!("{{{{ [{}] }}}}", ["input.long"; 33].join(","));
     let others = [
@@ -551,8 +552,8 @@ fn evaluation_over_a_resource_limit_is_an_error() {
         ("{{ input.pairs|sort }}", "the evaluation takes more than 2000000 steps"),
     ];
     for (written, expected) in others {
-        let told = evaluate_with(written, data.clone()).unwrap_err();
-        assert!(told.starts_with(expected), "{written}: {told}");
+        let error = evaluate_with(written, data.clone()).unwrap_err();
+        assert!(error.starts_with(expected), "{written}: {error}");
     }
 }
 
@@ -627,9 +628,9 @@ fn sorting_compares_values_of_one_kind_only() {
     ];
     for (written, expected) in cases {
         let found = evaluate_with(&format!("{{{{ {written} }}}}"), data.clone());
-        let found = found.unwrap_or_else(|told| match told.split_once(" in the template") {
+        let found = found.unwrap_or_else(|error| match error.split_once(" in the template") {
             Some((reason, _)) if reason.contains("cannot compare") => json!(reason),
-            _ => json!(told),
+            _ => json!(error),
         });
         assert_eq!(found, expected, "{written}");
     }
@@ -690,9 +691,9 @@ fn comparing_values_of_different_kinds_is_an_error() {
     ];
     for (written, expected) in cases {
         let found = evaluate_with(&format!("{{{{ {written} }}}}"), data.clone());
-        let found = found.unwrap_or_else(|told| match told.split_once(" in the template") {
+        let found = found.unwrap_or_else(|error| match error.split_once(" in the template") {
             Some((reason, _)) => json!(reason),
-            None => json!(told),
+            None => json!(error),
         });
         assert_eq!(found, expected, "{written}");
     }
@@ -713,10 +714,10 @@ fn comparison_of_known_different_kinds_is_a_parse_error() {
         ("(input.n > 3) > 0", 15, no(">", "a boolean", "a number")),
         ("{'a': 1} is gt 3", 13, no(">", "an object", "a number")),
     ] {
-        let told = Template::parse_expression(written, &NAMES).unwrap_err().to_string();
+        let error = Template::parse_expression(written, &NAMES).unwrap_err().to_string();
         let expected = expected.as_str().unwrap();
         assert_eq!(
-            told,
+            error,
             format!("at line 1, character {at} of the template: {expected}"),
             "{written}"
         );
@@ -1246,9 +1247,9 @@ fn memory_of_hostile_templates_is_bounded() {
         "input.objects|map('items')|list".to_owned(),
     ];
     for expression in expressions {
-        let told: String = expression.chars().take(40).collect();
+        let excerpt: String = expression.chars().take(40).collect();
         let template = Template::parse(&format!("{{{{ {expression} }}}}"), &NAMES).unwrap();
         let measured = allocation_counter::measure(|| drop(template.evaluate(&data)));
-        assert!(measured.bytes_max < 3 * budget::MAX_MADE_BYTES as u64, "{measured:?}: {told}");
+        assert!(measured.bytes_max < 3 * budget::MAX_MADE_BYTES as u64, "{measured:?}: {excerpt}");
     }
 }

@@ -142,23 +142,23 @@ const OTHERS: [(&str, &[&str]); 7] = [
 #[test]
 fn documented_limits_have_the_value_of_their_constant() {
     let constants = constants();
-    let mut told = BTreeMap::new();
+    let mut documented = BTreeMap::new();
     for row in rows() {
         let value = quantity(&row.value);
         for name in row.constants {
             let text = constants.get(&name).unwrap_or_else(|| panic!("there is no `{name}`"));
             assert_eq!(evaluated(text, &name, &constants), value, "`{name}`, which is {text}");
-            assert!(told.insert(name.clone(), ()).is_none(), "`{name}` is told twice");
+            assert!(documented.insert(name.clone(), ()).is_none(), "`{name}` is documented twice");
         }
     }
     let others: Vec<_> = OTHERS.iter().flat_map(|(_, names)| *names).collect();
     for name in &others {
         assert!(constants.contains_key(**name), "there is no `{name}`");
-        assert!(!told.contains_key(**name), "`{name}` is told, and is among the others");
+        assert!(!documented.contains_key(**name), "`{name}` is documented and among the others");
     }
     let missing: Vec<_> = constants
         .keys()
-        .filter(|name| !told.contains_key(*name) && !others.iter().any(|other| name == other))
+        .filter(|name| !documented.contains_key(*name) && !others.iter().any(|other| name == other))
         .collect();
     assert!(missing.is_empty(), "`src/guide/limits.md` says nothing of {missing:?}");
 }

@@ -31,7 +31,7 @@ pub struct ToolSet(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     functions: Vec<Function>,
-    places: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
 }
 
 /// The error returned if several functions have the same name.
@@ -59,11 +59,11 @@ impl ToolSet {
         let mut twice = Vec::new();
         for function in functions {
             let name = function.tool.name.to_string();
-            if shared.places.contains_key(&name) {
+            if shared.indices.contains_key(&name) {
                 twice.push(name);
                 continue;
             }
-            shared.places.insert(name, shared.functions.len());
+            shared.indices.insert(name, shared.functions.len());
             shared.functions.push(function);
         }
         twice.sort_unstable();
@@ -80,7 +80,7 @@ impl ToolSet {
     /// Returns `true` if a function has the name `tool`.
     #[must_use]
     pub fn has(&self, tool: &str) -> bool {
-        self.0.places.contains_key(tool)
+        self.0.indices.contains_key(tool)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -90,8 +90,8 @@ impl ToolSet {
     /// Starts the function that the request calls, and returns its future. If the request does not
     /// call any of the functions, returns the request as `Err`, so that the caller can forward it.
     pub(super) fn begin(&self, mut request: Request) -> Result<Running, Request> {
-        let place = request.tool_call().and_then(|call| self.0.places.get(&*call.name));
-        let Some(&place) = place else { return Err(request) };
+        let index = request.tool_call().and_then(|call| self.0.indices.get(&*call.name));
+        let Some(&index) = index else { return Err(request) };
         if let Err(refusal) = request.enter() {
             return Ok(ready(Ok(refusal.into())).boxed());
         }
@@ -102,7 +102,7 @@ impl ToolSet {
         let delegation = context.delegation();
         let arguments = message.params.arguments.unwrap_or_default();
         let call = FunctionCall { tool: message.params.name, arguments, context };
-        let service = self.0.functions[place].service.clone();
+        let service = self.0.functions[index].service.clone();
         Ok(delegation.answer(service.oneshot(call)).boxed())
     }
 }

@@ -41,11 +41,11 @@ pub(super) fn calls(
 ) -> Vec<Result<ModelCall, MalformedCall>> {
     let mut taken: HashSet<String> = found.iter().filter_map(|found| found.id.clone()).collect();
     let mut seen = HashSet::new();
-    let call = |(place, found): (usize, Candidate<'_>)| {
+    let call = |(index, found): (usize, Candidate<'_>)| {
         let is_first = found.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
         let id = found.id.map(CallId::new);
         let arguments = match found.arguments {
-            _ if place >= limits.max_calls => Err(limits.too_many()),
+            _ if index >= limits.max_calls => Err(limits.too_many()),
             arguments => match arguments.read(limits) {
                 Err(problem) => Err(problem),
                 Ok(_) if !is_first => Err(Problem::new(
@@ -62,7 +62,7 @@ pub(super) fn calls(
         });
         match arguments {
             Ok((name, arguments)) => {
-                let id = id.unwrap_or_else(|| make_id(place, &mut taken));
+                let id = id.unwrap_or_else(|| make_id(index, &mut taken));
                 Ok(ModelCall { id, name, arguments, form: found.form })
             }
             Err(problem) => {
@@ -160,10 +160,10 @@ fn no_name(name: Option<&str>) -> Problem {
     Problem::new(MalformedKind::Name, message)
 }
 
-/// Generates an ID, such as `call_0`, for a call to which the model gave no ID. `place` is the
+/// Generates an ID, such as `call_0`, for a call to which the model gave no ID. `index` is the
 /// index of the call. The ID differs from all IDs in `taken`, and is added to `taken`.
-fn make_id(place: usize, taken: &mut HashSet<String>) -> CallId {
-    let mut id = format!("call_{place}");
+fn make_id(index: usize, taken: &mut HashSet<String>) -> CallId {
+    let mut id = format!("call_{index}");
     while taken.contains(&id) {
         id.push('_');
     }

@@ -35,7 +35,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
 /// because only the first choice becomes part of the conversation.
 fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
     let mut found = Vec::new();
-    for (place, choice) in choices.iter().enumerate() {
+    for (index, choice) in choices.iter().enumerate() {
         let message = choice.get("message").filter(|message| message.is_object());
         let message = message.ok_or_else(|| match choice.get("delta") {
             Some(_) => OutputError::Stream,
@@ -44,7 +44,7 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
         let mut calls = match message.and_then(in_message) {
             Ok(calls) => calls,
             // Ignored, because the calls of other choices than the first are not executed anyway.
-            Err(_) if place > 0 => continue,
+            Err(_) if index > 0 => continue,
             Err(error) => return Err(error),
         };
         if matches!(choice["finish_reason"].as_str(), Some("length" | "content_filter"))
@@ -52,7 +52,7 @@ fn in_choices(choices: &[Value]) -> Result<Vec<Candidate<'_>>, OutputError> {
         {
             last.spoil(Problem::incomplete("the output of the model ended in the middle of it"));
         }
-        if place > 0 {
+        if index > 0 {
             let other = "it belongs to another choice than the first";
             for call in &mut calls {
                 call.spoil(Problem::new(MalformedKind::OtherChoice, other));

@@ -76,17 +76,17 @@ where
     let has_failed = AtomicBool::new(false);
     let has_failed = &has_failed;
     // The service is moved into the closure, because it need not be `Sync`.
-    let work = calls.into_iter().enumerate().map(move |(place, call)| {
+    let work = calls.into_iter().enumerate().map(move |(index, call)| {
         let service = service.clone();
         async move {
             let is_skipped = options.stop_on_error && has_failed.load(Ordering::Relaxed);
             let dispatched = one(service, call, options, is_skipped).await;
             has_failed.fetch_or(dispatched.is_error(), Ordering::Relaxed);
-            (place, dispatched)
+            (index, dispatched)
         }
     });
     let mut ended: Vec<_> = stream::iter(work).buffer_unordered(at_once).collect().await;
-    ended.sort_unstable_by_key(|(place, _)| *place);
+    ended.sort_unstable_by_key(|(index, _)| *index);
     ended.into_iter().map(|(_, dispatched)| dispatched).collect()
 }
 

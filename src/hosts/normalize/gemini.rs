@@ -37,7 +37,7 @@ pub(super) fn find(output: &Value) -> Result<Vec<Candidate<'_>>, OutputError> {
 /// malformed, because only the first candidate becomes part of the conversation.
 fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
     let mut found = Vec::new();
-    for (place, candidate) in candidates.iter().enumerate() {
+    for (index, candidate) in candidates.iter().enumerate() {
         let parts = candidate["content"]["parts"].as_array().map_or(&[][..], Vec::as_slice);
         let mut calls = in_parts(parts);
         match candidate["finishReason"].as_str() {
@@ -55,7 +55,7 @@ fn in_candidates(candidates: &[Value]) -> Vec<Candidate<'_>> {
             }
             _ => (),
         }
-        if place > 0 {
+        if index > 0 {
             let other = "it belongs to another candidate than the first";
             for call in &mut calls {
                 call.spoil(Problem::new(MalformedKind::OtherChoice, other));

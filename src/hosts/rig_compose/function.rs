@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// Creates a [`Function`], which composites and clients can call, from a `rig-compose` tool. See
-/// the [module docs](super#tools-of-theirs) for the conversion of schemas, results and errors.
+/// the [module docs](super#tools-from-rig-compose) for the conversion of schemas, results and
+/// errors.
 pub fn function(tool: Arc<dyn RigTool>) -> Function {
     made(tool.schema(), move |_, arguments| {
         let tool = tool.clone();

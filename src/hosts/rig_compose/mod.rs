@@ -22,7 +22,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tower::BoxError> {
-//! let theirs = ToolRegistry::new();
+//! let rig_tools = ToolRegistry::new();
 //! for (name, answer) in [("price", "5 €"), ("stock", "12")] {
 //!     let schema = ToolSchema {
 //!         name: name.into(),
@@ -30,25 +30,25 @@
 //!         args_schema: json!({ "type": "object" }),
 //!         result_schema: json!({}),
 //!     };
-//!     theirs.register(std::sync::Arc::new(LocalTool::new(schema, move |_| async move {
+//!     rig_tools.register(std::sync::Arc::new(LocalTool::new(schema, move |_| async move {
 //!         Ok(json!(answer))
 //!     })));
 //! }
 //!
 //! let offer = CompositeTool::fan_out("offer", "Price and stock at once", ["price", "stock"]);
-//! let stack = CompositeLayer::new([offer])?.layer(ToolSet::new(functions(&theirs))?);
+//! let stack = CompositeLayer::new([offer])?.layer(ToolSet::new(functions(&rig_tools))?);
 //!
-//! let ours = ToolRegistry::new();
+//! let registry = ToolRegistry::new();
 //! for tool in tools(stack).await? {
-//!     ours.register(tool);
+//!     registry.register(tool);
 //! }
-//! let offer = ours.invoke("offer", json!({})).await?;
+//! let offer = registry.invoke("offer", json!({})).await?;
 //! assert_eq!(offer["branches"]["price"]["output"], "5 €");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Tools of theirs
+//! # Tools from rig-compose
 //!
 //! A [`function`] has the schemas of the `rig-compose` tool from which it was created. If
 //! `args_schema` is not of type `object`, clients see a schema that accepts any object. If
@@ -63,7 +63,7 @@
 //! depth limit. A tool that makes such calls in a separate task must pass the context on with
 //! [`within`].
 //!
-//! # Tools of ours
+//! # Tools for rig-compose
 //!
 //! When a `rig-compose` agent calls a tool of this crate, the result is converted. A result with
 //! structured content becomes this content. The texts of the result are omitted, because they

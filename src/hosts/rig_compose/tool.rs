@@ -43,9 +43,10 @@ struct Size<'b>(&'b str);
 /// Creates `rig-compose` tools from all tools that a service currently lists, in order.
 ///
 /// Each invocation of a created tool calls the service. If it belongs to a
-/// [request](super#tools-of-theirs), it is made for the caller of the request. Otherwise, it has no
-/// caller. Tools that the service lists later are not included. If two tools have the same name,
-/// the first one is used. See the [module docs](super#tools-of-ours) for the conversion of results.
+/// [request](super#tools-from-rig-compose), it is made for the caller of the request. Otherwise, it
+/// has no caller. Tools that the service lists later are not included. If two tools have the same
+/// name, the first one is used. See the [module docs](super#tools-for-rig-compose) for the
+/// conversion of results.
 ///
 /// # Errors
 ///
@@ -237,8 +238,8 @@ fn failure(result: &CallToolResult) -> String {
 /// replaced by a description.
 fn text(content: &[ContentBlock]) -> String {
     let mut text = String::new();
-    for (place, block) in content.iter().enumerate() {
-        if place > 0 {
+    for (index, block) in content.iter().enumerate() {
+        if index > 0 {
             text.push_str("\n\n");
         }
         let _ = match block {

@@ -63,8 +63,8 @@ struct Posting {
 /// The tools that match a search query.
 pub(super) struct SearchResult {
     /// The best matches, best first, as indices into the list of all tools.
-    pub(super) places: Vec<usize>,
-    /// The number of all matching tools. Can be larger than `places.len()`, because a search
+    pub(super) positions: Vec<usize>,
+    /// The number of all matching tools. Can be larger than `positions.len()`, because a search
     /// returns at most `limit` tools.
     pub(super) total: usize,
 }
@@ -95,18 +95,18 @@ enum NameFits {
 impl Index {
     pub(super) fn new(tools: &Tools, is_advertised: impl Fn(&str) -> bool) -> Self {
         let mut index = Self::default();
-        for (place, tool) in tools.iter().enumerate() {
+        for (position, tool) in tools.iter().enumerate() {
             if is_advertised(&tool.name) {
-                index.add(place, tool);
+                index.add(position, tool);
             }
         }
         index
     }
 
-    fn add(&mut self, place: usize, tool: &Tool) {
+    fn add(&mut self, position: usize, tool: &Tool) {
         // The conversion never fails, because a catalog contains far fewer tools.
         let Ok(number) = u32::try_from(self.tools.len()) else { return };
-        self.tools.push(place);
+        self.tools.push(position);
 
         let name = beginning(&tool.name, MAX_INDEXED_TEXT);
         self.names.entry(plain(name)).or_default().push(number);
@@ -169,7 +169,7 @@ impl Index {
         }
         best.sort_unstable_by(order);
         SearchResult {
-            places: best.into_iter().map(|tool| self.tools[tool as usize]).collect(),
+            positions: best.into_iter().map(|tool| self.tools[tool as usize]).collect(),
             total,
         }
     }
@@ -180,15 +180,15 @@ impl Index {
         let words = plain(query);
         let in_words = self.names.get(&words).filter(|_| !words.is_empty());
         let in_words = in_words.into_iter().flatten().map(|tool| (*tool, NameFits::InItsWords));
-        let exact = exact.and_then(|place| self.number(place));
+        let exact = exact.and_then(|position| self.number(position));
         // If a tool occurs twice, the map contains the last entry, which is the exact match.
         in_words.chain(exact.map(|tool| (tool, NameFits::Exactly))).collect()
     }
 
-    /// Converts `place`, an index in the list of all tools, to an index in the list of advertised
-    /// tools. Returns `None` if the tool is not advertised.
-    fn number(&self, place: usize) -> Option<u32> {
-        self.tools.binary_search(&place).ok().and_then(|number| number.try_into().ok())
+    /// Converts `position`, an index in the list of all tools, to an index in the list of
+    /// advertised tools. Returns `None` if the tool is not advertised.
+    fn number(&self, position: usize) -> Option<u32> {
+        self.tools.binary_search(&position).ok().and_then(|number| number.try_into().ok())
     }
 
     /// Returns the indexed words that match a query word: the word itself, its prefixes, and longer

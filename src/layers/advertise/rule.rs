@@ -122,7 +122,7 @@ impl Policy {
     /// Returns `true` if searches can find the tool with this name. Always `false` for
     /// `search_tools` and `call_tool`, the layer's own tools.
     fn is_searched(&self, name: &str) -> bool {
-        !tools::is_ours(name) && self.advertises(name)
+        !tools::is_own_tool(name) && self.advertises(name)
     }
 
     fn warn_unmatched(&self, missed: Option<Missed<Vec<Unmatched>>>) {
@@ -179,7 +179,7 @@ impl AdvertiseRule {
             Ok(call) => call,
             Err(refusal) => return ControlFlow::Break(refusal.into()),
         };
-        if tools::is_ours(&name) || !self.0.admits(&name) {
+        if tools::is_own_tool(&name) || !self.0.admits(&name) {
             return ControlFlow::Break(Reply::unknown_tool(name));
         }
         call.name = name.into();
@@ -207,10 +207,10 @@ impl InterceptInformed for AdvertiseRule {
     fn derive(&self, tools: &Tools) -> Index {
         let policy = &*self.0;
         policy.warn_unmatched(policy.pattern_watch.see_all(tools.iter().map(|tool| &*tool.name)));
-        for ours in [SEARCH, CALL] {
-            if tools.get(ours).is_some() && policy.advertises(ours) {
+        for name in [SEARCH, CALL] {
+            if tools.get(name).is_some() && policy.advertises(name) {
                 policy.warnings.warn(format_args!(
-                    "tool `{ours}` is hidden: in search mode it is a tool of the layer that has this name"
+                    "tool `{name}` is hidden: in search mode it is a tool of the layer that has this name"
                 ));
             }
         }
@@ -245,13 +245,13 @@ impl InterceptInformed for AdvertiseRule {
     }
 
     #[inline]
-    fn awaits_reply(&self, Memo(way): &Memo) -> bool {
-        !matches!(way, Forwarded::Passes)
+    fn awaits_reply(&self, Memo(forwarded): &Memo) -> bool {
+        !matches!(forwarded, Forwarded::Passes)
     }
 
-    fn on_reply(&self, Memo(way): Memo, _: Option<&Arc<Known<Index>>>, reply: &mut Reply) {
+    fn on_reply(&self, Memo(forwarded): Memo, _: Option<&Arc<Known<Index>>>, reply: &mut Reply) {
         let policy = &*self.0;
-        match way {
+        match forwarded {
             Forwarded::Passes => (),
             Forwarded::Declares => reply.declare_tools(),
             Forwarded::Lists(page) => {

@@ -45,11 +45,11 @@ fn parts(run: &str) -> Vec<&str> {
     let mut start = 0;
     let mut before = None;
     let mut characters = run.char_indices().peekable();
-    while let Some((place, character)) = characters.next() {
+    while let Some((index, character)) = characters.next() {
         let after = characters.peek().map(|(_, after)| *after);
         if before.is_some_and(|before| begins_part(before, character, after)) {
-            parts.push(&run[start..place]);
-            start = place;
+            parts.push(&run[start..index]);
+            start = index;
         }
         before = Some(character);
     }

@@ -84,7 +84,7 @@ fn words_read_from_all_tools_together_are_limited() {
     let index = Index::new(&tools, |_| true);
     let found = |query: &str| index.search(query, None, 10).total;
     assert_eq!((found("5000007"), found("6049999")), (1, 0));
-    let best = index.search("t0002099", None, 1).places;
+    let best = index.search("t0002099", None, 1).positions;
     assert_eq!(best, [2099], "it has a name all the same");
 }
 

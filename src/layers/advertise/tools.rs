@@ -47,7 +47,7 @@ pub(super) struct Call {
 
 static TOOLS: LazyLock<[Tool; 2]> = LazyLock::new(|| [search_tool(), call_tool()]);
 
-pub(super) fn is_ours(name: &str) -> bool {
+pub(super) fn is_own_tool(name: &str) -> bool {
     matches!(name, SEARCH | CALL)
 }
 
@@ -165,7 +165,7 @@ impl<'a> Search<'a> {
         };
         let limit = match given("limit") {
             None => Some(DEFAULT_LIMIT),
-            Some(limit) => whole(limit).filter(|limit| (1..=MAX_LIMIT).contains(limit)),
+            Some(limit) => as_integer(limit).filter(|limit| (1..=MAX_LIMIT).contains(limit)),
         };
         if limit.is_none() {
             let expected = format!("expected an integer from 1 to {MAX_LIMIT}");
@@ -180,38 +180,39 @@ impl<'a> Search<'a> {
     /// Runs the search, and returns the best matches as a tool result.
     pub(super) fn answer(&self, known: &Known<Index>) -> CallToolResult {
         let tools = known.tools();
-        let exact = tools.place(self.query.trim());
+        let exact = tools.position(self.query.trim());
         let found = known.derived().search(self.query, exact, self.limit);
         let tools = tools.iter().as_slice();
-        let told: Vec<Value> = found.places.iter().map(|&place| summary(&tools[place])).collect();
-        CallToolResult::structured(json!({ "tools": told, "total": found.total }))
+        let matches: Vec<Value> =
+            found.positions.iter().map(|&position| summary(&tools[position])).collect();
+        CallToolResult::structured(json!({ "tools": matches, "total": found.total }))
     }
 }
 
 /// Returns the description of a tool in the result of a search: a JSON object with, for example,
 /// its `name` and `inputSchema`.
 fn summary(tool: &Tool) -> Value {
-    let mut told = Map::new();
-    told.insert("name".to_owned(), tool.name.as_ref().into());
+    let mut summary = Map::new();
+    summary.insert("name".to_owned(), tool.name.as_ref().into());
     if let Some(title) = &tool.title {
-        told.insert("title".to_owned(), title.as_str().into());
+        summary.insert("title".to_owned(), title.as_str().into());
     }
     if let Some(description) = &tool.description {
-        told.insert("description".to_owned(), description.as_ref().into());
+        summary.insert("description".to_owned(), description.as_ref().into());
     }
-    told.insert("inputSchema".to_owned(), Value::Object((*tool.input_schema).clone()));
+    summary.insert("inputSchema".to_owned(), Value::Object((*tool.input_schema).clone()));
     let annotations = tool.annotations.as_ref().and_then(|all| serde_json::to_value(all).ok());
     if let Some(annotations) = annotations {
-        told.insert("annotations".to_owned(), annotations);
+        summary.insert("annotations".to_owned(), annotations);
     }
-    Value::Object(told)
+    Value::Object(summary)
 }
 
 /// Returns the value as an integer if it is a non-negative integer. As in JSON Schema, a number
 /// such as `5.0` also counts as an integer.
-fn whole(value: &Value) -> Option<u64> {
-    let whole = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
-    value.as_u64().or_else(|| whole.map(|number| number as u64))
+fn as_integer(value: &Value) -> Option<u64> {
+    let float = value.as_f64().filter(|number| number.fract() == 0.0 && *number >= 0.0);
+    value.as_u64().or_else(|| float.map(|number| number as u64))
 }
 
 // === impl Call ===

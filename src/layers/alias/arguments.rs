@@ -53,9 +53,9 @@ impl Arguments {
     /// Creates a lookup table from argument aliases. No two aliases may have the same original name
     /// or the same client name.
     pub(super) fn new(list: Vec<Argument>) -> Self {
-        let places = list.iter().enumerate();
-        let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
-        let by_name = places.filter_map(|(place, a)| Some((a.name.clone()?, place))).collect();
+        let entries = list.iter().enumerate();
+        let by_original = entries.clone().map(|(index, a)| (a.original.clone(), index)).collect();
+        let by_name = entries.filter_map(|(index, a)| Some((a.name.clone()?, index))).collect();
         Self { list, by_original, by_name }
     }
 
@@ -71,8 +71,8 @@ impl Arguments {
     /// names of hidden and renamed arguments, and the defaults of hidden arguments that are
     /// strings.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
-        let unseen = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
-        let texts = unseen.flat_map(|argument| {
+        let concealed = self.list.iter().filter(|a| a.name.is_none() || a.is_renamed());
+        let texts = concealed.flat_map(|argument| {
             let default = argument.default.as_ref().filter(|_| argument.name.is_none());
             [Some(&*argument.original), default.and_then(Value::as_str)]
         });
@@ -82,7 +82,7 @@ impl Arguments {
     /// Returns whether clients see the argument that the tool calls `original`, and under which
     /// name.
     pub(super) fn fate(&self, original: &str) -> Fate<'_> {
-        let at = |place: &usize| &self.list[*place];
+        let at = |index: &usize| &self.list[*index];
         match self.by_original.get(original).map(at) {
             Some(argument) => match &argument.name {
                 Some(name) => Fate::Named(argument, name),
@@ -138,7 +138,7 @@ impl Arguments {
     /// arguments that clients cannot set, so that the caller can log them. The client receives one
     /// general violation instead.
     pub(super) fn translate_violations(&self, violations: &mut Vec<Violation>) -> Vec<Violation> {
-        let mut kept_back = Vec::new();
+        let mut withheld = Vec::new();
         for mut violation in std::mem::take(violations) {
             let Some((first, rest)) = first_of(&violation.path) else {
                 violations.push(violation);
@@ -151,15 +151,15 @@ impl Arguments {
                     violations.push(violation);
                 }
                 Fate::Hidden(_) | Fate::Shadowed => {
-                    if kept_back.is_empty() {
+                    if withheld.is_empty() {
                         let message = NOT_ITS_OWN.to_owned();
                         violations.push(Violation { path: String::new(), message });
                     }
-                    kept_back.push(violation);
+                    withheld.push(violation);
                 }
             }
         }
-        kept_back
+        withheld
     }
 }
 

@@ -42,7 +42,7 @@ struct Aliases {
 /// The state of a request that an [`AliasLayer`] needs to translate the reply to the request.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Asked(Remembered);
+pub struct Memo(Remembered);
 
 #[derive(Debug)]
 enum Remembered {
@@ -61,11 +61,11 @@ enum Remembered {
     Expanded(Box<Expanded>),
 }
 
-/// The two URIs of a requested resource: `asked` is the client's URI, and `original` is the URI
-/// that the server uses.
+/// The two URIs of a requested resource: `client_uri` is the client's URI, and `original` is the
+/// URI that the server uses.
 #[derive(Debug)]
 struct Expanded {
-    asked: String,
+    client_uri: String,
     original: String,
 }
 
@@ -271,22 +271,22 @@ impl<S> Layer<S> for AliasLayer {
 }
 
 impl Intercept for AliasLayer {
-    type Memo = Asked;
+    type Memo = Memo;
 
     #[inline]
-    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Asked> {
+    fn on_request(&self, request: &mut Request) -> ControlFlow<Reply, Memo> {
         if self.0.is_empty() {
-            return ControlFlow::Continue(Asked(Remembered::Nothing));
+            return ControlFlow::Continue(Memo(Remembered::Nothing));
         }
-        self.0.on_request(request).map_continue(Asked)
+        self.0.on_request(request).map_continue(Memo)
     }
 
     #[inline]
-    fn awaits_reply(&self, Asked(remembered): &Asked) -> bool {
+    fn awaits_reply(&self, Memo(remembered): &Memo) -> bool {
         !matches!(remembered, Remembered::Nothing)
     }
 
-    fn on_reply(&self, Asked(remembered): Asked, reply: &mut Reply) {
+    fn on_reply(&self, Memo(remembered): Memo, reply: &mut Reply) {
         self.0.on_reply(&remembered, reply);
     }
 }
@@ -332,7 +332,7 @@ impl Aliases {
         };
         let names = self.of_kind(kind);
         match names.meaning(name) {
-            Meaning::Alias(place, alias) => {
+            Meaning::Alias(index, alias) => {
                 if !alias.arguments.is_empty()
                     && let Some(call) = request.tool_call_mut()
                     && let Err(violations) = alias.arguments.translate(&mut call.arguments)
@@ -345,7 +345,7 @@ impl Aliases {
                 if alias.is_renamed() {
                     request.set_subject(&*alias.original);
                 }
-                ControlFlow::Continue(Remembered::Alias(kind, place))
+                ControlFlow::Continue(Remembered::Alias(kind, index))
             }
             Meaning::Nothing => ControlFlow::Break(Reply::unknown(kind, name.to_owned())),
             Meaning::Same => {
@@ -363,20 +363,20 @@ impl Aliases {
                 if names.may_be_expanded_to_renamed(&original) {
                     return unknown();
                 }
-                let asked = name.to_owned();
+                let client_uri = name.to_owned();
                 request.set_subject(&*original);
-                let expanded = Expanded { asked, original };
+                let expanded = Expanded { client_uri, original };
                 ControlFlow::Continue(Remembered::Expanded(Box::new(expanded)))
             }
         }
     }
 
-    fn on_reply(&self, asked: &Remembered, reply: &mut Reply) {
+    fn on_reply(&self, remembered: &Remembered, reply: &mut Reply) {
         if let Some(refusal) = reply.refusal_mut() {
-            self.translate(refusal, asked);
+            self.translate(refusal, remembered);
             return;
         }
-        match asked {
+        match remembered {
             Remembered::List(kind, _) if reply.refuse_other_than_list(*kind) => (),
             Remembered::List(kind, Some(page)) if reply.lists().is_some() => {
                 let mut names = Vec::new();
@@ -391,13 +391,13 @@ impl Aliases {
             _ => reply.retain_items(|item| self.show(item)),
         }
         if !self.resources.is_empty() {
-            reply.visit_uris(|uri| match asked {
+            reply.visit_uris(|uri| match remembered {
                 Remembered::Expanded(expanded) if *uri == expanded.original => {
-                    uri.clone_from(&expanded.asked);
+                    uri.clone_from(&expanded.client_uri);
                 }
                 _ => {
-                    if let Some(shown) = self.resources.client_uri(uri) {
-                        *uri = shown;
+                    if let Some(client_uri) = self.resources.client_uri(uri) {
+                        *uri = client_uri;
                     }
                 }
             });
@@ -405,35 +405,35 @@ impl Aliases {
     }
 
     /// Replaces the server's names of items and arguments in an error with the names that the
-    /// client knows. `asked` contains the state of the rejected request.
-    fn translate(&self, refusal: &mut Refusal, asked: &Remembered) {
+    /// client knows. `remembered` contains the state of the rejected request.
+    fn translate(&self, refusal: &mut Refusal, remembered: &Remembered) {
         if let Refusal::InvalidArguments { tool, violations } = refusal
             && let Some((_, alias)) = self.tools.of_original(tool)
         {
-            let kept_back = alias.arguments.translate_violations(violations);
-            if !kept_back.is_empty() {
+            let withheld = alias.arguments.translate_violations(violations);
+            if !withheld.is_empty() {
                 let tool = &*alias.original;
-                tracing::warn!(tool, violations = ?kept_back, "an argument that an alias sets violates the schema of the tool");
+                tracing::warn!(tool, violations = ?withheld, "an argument that an alias sets violates the schema of the tool");
             }
         }
         let Some(kind) = refusal.kind() else { return };
         let Some(name) = refusal.name_mut() else { return };
         if !kind.is_named()
-            && !matches!(asked, Remembered::Expanded(expanded) if *name == expanded.original)
-            && let Some(shown) = self.resources.client_uri(name)
+            && !matches!(remembered, Remembered::Expanded(expanded) if *name == expanded.original)
+            && let Some(client_uri) = self.resources.client_uri(name)
         {
-            *name = shown.into();
+            *name = client_uri.into();
             return;
         }
-        match (self.of_kind(kind).name_of(name), asked) {
+        match (self.of_kind(kind).name_of(name), remembered) {
             (_, Remembered::Expanded(expanded)) if *name == expanded.original => {
-                *name = expanded.asked.clone().into();
+                *name = expanded.client_uri.clone().into();
             }
             (Some(known), _) if known != &**name => *name = known.to_owned().into(),
             (Some(_), _) => (),
             // If clients know another item by this name, use the name in the client's request.
-            (None, Remembered::Alias(kind, place)) => {
-                *name = self.of_kind(*kind).alias(*place).name.clone().into();
+            (None, Remembered::Alias(kind, index)) => {
+                *name = self.of_kind(*kind).alias(*index).name.clone().into();
             }
             (None, _) => (),
         }
@@ -448,12 +448,12 @@ impl Aliases {
         let Some((_, alias)) = names.of_original(item.name()) else {
             let mut instead = names.instead_of(item.name());
             if let ItemMut::Resource(resource) = &mut item {
-                if let Some(shown) = names.client_uri(&resource.uri) {
-                    resource.uri = shown;
+                if let Some(client_uri) = names.client_uri(&resource.uri) {
+                    resource.uri = client_uri;
                     return true;
                 }
                 let expanded = names.expanded(&resource.uri);
-                instead = instead.or_else(|| expanded.map(|(place, _)| names.alias(place)));
+                instead = instead.or_else(|| expanded.map(|(index, _)| names.alias(index)));
             }
             let Some(alias) = instead else { return true };
             self.warn(kind, alias, format_args!("another {kind} with this name is hidden"));
@@ -531,9 +531,9 @@ impl Aliases {
     fn warn_missing(&self, kind: ItemKind, missed: Option<Missed<Originals>>) {
         let Some(missed) = missed else { return };
         let names = missed.names();
-        for (place, original) in &missed.sought.0 {
+        for (index, original) in &missed.sought.0 {
             let hint = DidYouMean(nearest(original, &names));
-            let alias = self.of_kind(kind).alias(*place);
+            let alias = self.of_kind(kind).alias(*index);
             self.warn(kind, alias, format_args!("{kind} not found{hint}"));
         }
     }

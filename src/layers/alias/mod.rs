@@ -117,7 +117,7 @@ mod template;
 pub use self::{
     definition::{ArgumentAlias, PromptAlias, ResourceAlias, ToolAlias},
     error::{AliasError, AliasErrorKind, AliasErrors},
-    layer::{AliasLayer, Asked},
+    layer::{AliasLayer, Memo},
 };
 use crate::intercept::Intercepted;
 

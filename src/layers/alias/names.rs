@@ -84,13 +84,13 @@ impl AliasTable {
     /// Creates a lookup table from aliases. No two aliases may have the same original name or the
     /// same client name.
     pub(super) fn new(aliases: Vec<Alias>) -> Self {
-        let places = aliases.iter().enumerate();
-        let by_original = places.clone().map(|(place, a)| (a.original.clone(), place)).collect();
-        let by_name = places.clone().map(|(place, a)| (a.name.clone(), place)).collect();
-        let templates = places
+        let entries = aliases.iter().enumerate();
+        let by_original = entries.clone().map(|(index, a)| (a.original.clone(), index)).collect();
+        let by_name = entries.clone().map(|(index, a)| (a.name.clone(), index)).collect();
+        let templates = entries
             .filter(|(_, alias)| alias.is_renamed())
-            .filter_map(|(place, alias)| {
-                Some((place, Template::new(&alias.original, &alias.name)?))
+            .filter_map(|(index, alias)| {
+                Some((index, Template::new(&alias.original, &alias.name)?))
             })
             .collect();
         let lookouts = Arc::new(PatternWatches::new(aliases.iter().map(|alias| &*alias.original)));
@@ -116,8 +116,8 @@ impl AliasTable {
         self.aliases.iter().map(|alias| (&*alias.original, &*alias.name)).collect()
     }
 
-    pub(super) fn alias(&self, place: usize) -> &Alias {
-        &self.aliases[place]
+    pub(super) fn alias(&self, index: usize) -> &Alias {
+        &self.aliases[index]
     }
 
     /// Returns the [`PatternWatch`] that detects aliases of items that the server does not list.
@@ -132,7 +132,7 @@ impl AliasTable {
     /// Returns the item to which `name` refers if a client uses it in a request.
     pub(super) fn meaning(&self, name: &str) -> Meaning<'_> {
         match self.by_name.get(name) {
-            Some(&place) => Meaning::Alias(place, &self.aliases[place]),
+            Some(&index) => Meaning::Alias(index, &self.aliases[index]),
             None if self.by_original.contains_key(name) => Meaning::Nothing,
             None => Meaning::Same,
         }
@@ -141,8 +141,8 @@ impl AliasTable {
     /// Returns the alias of the item that the server calls `original`, and its index. Returns
     /// `None` if the item has no alias.
     pub(super) fn of_original(&self, original: &str) -> Option<(usize, &Alias)> {
-        let place = *self.by_original.get(original)?;
-        Some((place, &self.aliases[place]))
+        let index = *self.by_original.get(original)?;
+        Some((index, &self.aliases[index]))
     }
 
     /// Returns the alias that hides the item `original` because it renames another item to
@@ -151,7 +151,7 @@ impl AliasTable {
         if self.by_original.contains_key(original) {
             return None;
         }
-        self.by_name.get(original).map(|&place| &self.aliases[place])
+        self.by_name.get(original).map(|&index| &self.aliases[index])
     }
 
     /// Returns the client's name of the item that the server calls `original`. Returns `None` if
@@ -169,7 +169,7 @@ impl AliasTable {
     /// template.
     pub(super) fn expanded(&self, uri: &str) -> Option<(usize, String)> {
         let mut templates = self.templates.iter();
-        templates.find_map(|(place, template)| Some((*place, template.original_of(uri)?)))
+        templates.find_map(|(index, template)| Some((*index, template.original_of(uri)?)))
     }
 
     /// Returns `true` if the server could resolve `uri` to a renamed resource, because `uri` may be
@@ -212,8 +212,9 @@ impl AliasTable {
     /// Returns the URIs by which clients know the resource that has the URI `original` on the
     /// server. Empty if clients cannot request the resource.
     pub(super) fn uris_of(&self, original: &Arc<str>) -> Vec<Arc<str>> {
-        let shown = self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
-        let expanded: Vec<Arc<str>> = shown.map(Into::into).collect();
+        let client_uris =
+            self.templates.iter().filter_map(|(_, template)| template.client_uri(original));
+        let expanded: Vec<Arc<str>> = client_uris.map(Into::into).collect();
         let is_same = || expanded.is_empty() && self.expanded(original).is_none();
         let known = match self.name_of(original) {
             Some(name) if name != &**original => Some(name.into()),
@@ -228,7 +229,7 @@ impl AliasTable {
 
 impl PatternWatches {
     fn new<'a>(originals: impl Iterator<Item = &'a str>) -> Self {
-        let originals = originals.enumerate().map(|(place, name)| (place, name.to_owned()));
+        let originals = originals.enumerate().map(|(index, name)| (index, name.to_owned()));
         let (templates, plain) = originals.partition(|(_, name)| name.contains('{'));
         let [plain, templates] = [plain, templates].map(|of| PatternWatch::new(Originals(of)));
         Self { plain, templates }
@@ -274,13 +275,13 @@ impl AliasedSchema {
     ) -> Arc<JsonObject> {
         let last = || lock(&self.0);
         let known = last().clone();
-        if let Some((seen, shown)) = known
-            && (Arc::ptr_eq(&seen, schema) || seen == *schema)
+        if let Some((original, rewritten)) = known
+            && (Arc::ptr_eq(&original, schema) || original == *schema)
         {
-            return shown;
+            return rewritten;
         }
-        let shown = Arc::new(make());
-        *last() = Some((schema.clone(), shown.clone()));
-        shown
+        let rewritten = Arc::new(make());
+        *last() = Some((schema.clone(), rewritten.clone()));
+        rewritten
     }
 }

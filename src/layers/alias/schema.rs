@@ -164,12 +164,12 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
     };
     let mut copies = Vec::new();
     for name in &declared {
-        let (argument, shown) = match arguments.fate(name) {
+        let (argument, client_name) = match arguments.fate(name) {
             Fate::Kept => (None, &**name),
             Fate::Named(argument, name) => (Some(argument), name),
             Fate::Hidden(_) | Fate::Shadowed => continue,
         };
-        copies.push((shown, argument, copier.of_argument(name)));
+        copies.push((client_name, argument, copier.of_argument(name)));
     }
     let additional = additional_properties(root).map(|schema| copier.copy_apart(schema));
     let definitions = copier.copy_definitions();
@@ -179,13 +179,13 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
         _ => outline(copy.original),
     };
 
-    let mut shown = Map::new();
+    let mut rewritten = Map::new();
     for key in ["$schema", "title", "description", "type"] {
         let value = root.get(key).filter(|value| value.is_string() || value.is_array());
-        shown.extend(value.map(|value| (key.to_owned(), value.clone())));
+        rewritten.extend(value.map(|value| (key.to_owned(), value.clone())));
     }
     // The protocol requires `type`.
-    shown.entry("type").or_insert_with(|| Value::from("object"));
+    rewritten.entry("type").or_insert_with(|| Value::from("object"));
     if !declared.is_empty() {
         let properties = copies.into_iter().map(|(name, argument, copy)| {
             let schema = match argument {
@@ -194,21 +194,21 @@ pub(super) fn rewrite(root: &JsonObject, arguments: &Arguments) -> Rewritten {
             };
             (name.to_owned(), schema)
         });
-        shown.insert("properties".to_owned(), Value::Object(properties.collect()));
+        rewritten.insert("properties".to_owned(), Value::Object(properties.collect()));
     }
     let required = required(root, arguments);
     // Old dialects of JSON Schema require at least one element in `required`.
     if !required.is_empty() {
-        shown.insert("required".to_owned(), required.into());
+        rewritten.insert("required".to_owned(), required.into());
     }
     if let Some(copy) = additional {
         let schema = copy.schema.filter(|_| has_definitions || !copy.has_references);
-        shown.extend(schema.map(|schema| ("additionalProperties".to_owned(), schema)));
+        rewritten.extend(schema.map(|schema| ("additionalProperties".to_owned(), schema)));
     }
     for (keyword, named) in definitions.into_iter().flatten() {
-        shown.insert(keyword.to_owned(), named.into());
+        rewritten.insert(keyword.to_owned(), named.into());
     }
-    Rewritten { schema: shown, declared, shadowed, unset }
+    Rewritten { schema: rewritten, declared, shadowed, unset }
 }
 
 /// Returns the value of `additionalProperties`, which is the schema of undeclared arguments.
@@ -237,32 +237,32 @@ fn required(root: &JsonObject, arguments: &Arguments) -> Vec<Value> {
 /// Returns the type, title and description of an argument's schema as a schema. Used if the whole
 /// schema cannot be copied.
 fn outline(schema: &Value) -> Value {
-    let mut shown = Map::new();
+    let mut outline = Map::new();
     if let Value::Object(members) = schema {
         // Up to draft 7, keywords beside a `$ref` are ignored.
         let of = |key: &&str| *key != "type" || !members.contains_key("$ref");
         for key in OUTLINE.into_iter().filter(of) {
             let value = members.get(key).filter(|value| value.is_string());
-            shown.extend(value.map(|value| (key.to_owned(), value.clone())));
+            outline.extend(value.map(|value| (key.to_owned(), value.clone())));
         }
     }
-    shown.into()
+    outline.into()
 }
 
 /// Adds the description and the default of an argument's alias to the schema of the argument.
 fn described(schema: Value, argument: &Argument) -> Value {
-    let mut shown = match schema {
-        Value::Object(shown) => shown,
+    let mut members = match schema {
+        Value::Object(members) => members,
         Value::Bool(true) => Map::new(),
         other => return other,
     };
     if let Some(description) = &argument.description {
-        shown.insert("description".to_owned(), description.clone().into());
+        members.insert("description".to_owned(), description.clone().into());
     }
     if let Some(default) = &argument.default {
-        shown.insert("default".to_owned(), default.clone());
+        members.insert("default".to_owned(), default.clone());
     }
-    shown.into()
+    members.into()
 }
 
 /// Splits a reference such as `#/$defs/Name` into `$defs` and `Name`. Returns `None` if the

@@ -12,7 +12,7 @@ const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 pub(super) struct Template {
     original: String,
     /// The prefix that clients use, for example `data://`.
-    shown: String,
+    client: String,
     /// A regular expression that matches the part of a URI after the prefix. This part of the
     /// template is the same on the server and for clients.
     end: Regex,
@@ -21,28 +21,28 @@ pub(super) struct Template {
 // === impl Template ===
 
 impl Template {
-    /// Creates a template from the server's template `original` and the client's template `shown`.
+    /// Creates a template from the server's template `original` and the client's template `client`.
     /// Returns `None` if they differ in more than the prefix, or if one of them contains no `{`.
-    pub(super) fn new(original: &str, shown: &str) -> Option<Self> {
+    pub(super) fn new(original: &str, client: &str) -> Option<Self> {
         let (original, end) = original.split_at(original.find('{')?);
-        let (shown, end_shown) = shown.split_at(shown.find('{')?);
-        if end != end_shown {
+        let (client, client_end) = client.split_at(client.find('{')?);
+        if end != client_end {
             return None;
         }
         let end = Regex::new(&expression(end)).ok()?;
-        Some(Self { original: original.to_owned(), shown: shown.to_owned(), end })
+        Some(Self { original: original.to_owned(), client: client.to_owned(), end })
     }
 
     /// Translates a client's URI to the server's URI. Returns `None` if the URI does not match the
     /// template.
-    pub(super) fn original_of(&self, shown: &str) -> Option<String> {
-        self.swap(shown, &self.shown, &self.original)
+    pub(super) fn original_of(&self, uri: &str) -> Option<String> {
+        self.swap(uri, &self.client, &self.original)
     }
 
     /// Translates a server's URI to the client's URI. Returns `None` if the URI does not match the
     /// template.
     pub(super) fn client_uri(&self, original: &str) -> Option<String> {
-        self.swap(original, &self.original, &self.shown)
+        self.swap(original, &self.original, &self.client)
     }
 
     fn swap(&self, uri: &str, from: &str, to: &str) -> Option<String> {

@@ -85,8 +85,8 @@ impl Cost {
     /// [RFC 6901]: https://www.rfc-editor.org/rfc/rfc6901
     #[must_use]
     pub fn actual_at(self, pointer: &str) -> Self {
-        let place = CostLocation::of(pointer);
-        self.actual(move |result| place.amount(result))
+        let location = CostLocation::of(pointer);
+        self.actual(move |result| location.amount(result))
     }
 
     /// Returns the price of each call to the selected tools.

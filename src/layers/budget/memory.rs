@@ -157,11 +157,11 @@ impl MemoryBudgets {
         let mut budgets = self.budgets.write().unwrap_or_else(PoisonError::into_inner);
         // Search again, because another thread may have added the budget after the read lock was
         // released.
-        let place = budgets.iter().position(is_it).unwrap_or_else(|| {
+        let index = budgets.iter().position(is_it).unwrap_or_else(|| {
             budgets.push((name.clone(), Arc::default()));
             budgets.len() - 1
         });
-        budgets[place].1.clone()
+        budgets[index].1.clone()
     }
 }
 

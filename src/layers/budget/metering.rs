@@ -183,8 +183,8 @@ impl Charging {
                     Some(ReserveReply::Ready(reserved)) => {
                         self.charges.add(rules, budget, reserved, request)?
                     }
-                    Some(ReserveReply::Pending(asked)) => {
-                        return Ok(CallPhase::Asking(self, asked));
+                    Some(ReserveReply::Pending(reply)) => {
+                        return Ok(CallPhase::Asking(self, reply));
                     }
                 }
             }

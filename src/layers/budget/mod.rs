@@ -172,8 +172,8 @@ impl BudgetLayer {
     pub fn budget(mut self, budget: Budget) -> Self {
         let budgets = &mut self.rules().budgets;
         budgets.retain(|other| other.name() != budget.name());
-        let place = budgets.partition_point(|other| other.shared_per() <= budget.shared_per());
-        budgets.insert(place, budget);
+        let index = budgets.partition_point(|other| other.shared_per() <= budget.shared_per());
+        budgets.insert(index, budget);
         self
     }
 

@@ -56,7 +56,7 @@ pin_project! {
 /// A tool call that waits for the reply of a budget store.
 struct Waiting<S> {
     charged: Option<Arc<Charged>>,
-    asked: StoreReply,
+    store_reply: StoreReply,
     charging: Charging,
     ready: S,
     request: Request,
@@ -118,9 +118,9 @@ where
             Ok(CallPhase::Charged(charges)) => {
                 State::Forwarded { reply: self.inner.call(request), charges }
             }
-            Ok(CallPhase::Asking(charging, asked)) => {
+            Ok(CallPhase::Asking(charging, store_reply)) => {
                 let (charged, ready) = (self.charged.clone(), take_ready(&mut self.inner));
-                let waiting = Box::new(Waiting { charged, asked, charging, ready, request });
+                let waiting = Box::new(Waiting { charged, store_reply, charging, ready, request });
                 State::Asking { waiting: Some(waiting) }
             }
             Err(refusal) => {
@@ -175,15 +175,16 @@ where
                 }
                 StateProj::Asking { waiting: asking } => {
                     let waiting = asking.as_mut().expect("polled after completion");
-                    let reserved = ready!(waiting.asked.as_mut().poll(cx));
+                    let reserved = ready!(waiting.store_reply.as_mut().poll(cx));
                     let Waiting { charged, charging, mut ready, request, .. } =
                         *asking.take().expect("it is there");
                     match charging.answered(charged.as_deref(), reserved, &request) {
                         Ok(CallPhase::Charged(charges)) => {
                             State::Forwarded { reply: ready.call(request), charges }
                         }
-                        Ok(CallPhase::Asking(charging, asked)) => {
-                            let waiting = Waiting { charged, asked, charging, ready, request };
+                        Ok(CallPhase::Asking(charging, store_reply)) => {
+                            let waiting =
+                                Waiting { charged, store_reply, charging, ready, request };
                             State::Asking { waiting: Some(Box::new(waiting)) }
                         }
                         Err(refusal) => State::answered(refusal.into()),

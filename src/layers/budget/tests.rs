@@ -221,6 +221,6 @@ async fn store_opens_each_budget_once_or_is_asked_per_call() {
         service.clone().oneshot(Request::call_tool("a")).await.unwrap();
     }
     let call = ["1 of what is open for Some(\"ann\"): mine", "0 of all for None"];
-    let told = [&["open mine", "open all"][..], &call, &call].concat();
-    assert_eq!(*store.0.lock().unwrap(), told);
+    let expected = [&["open mine", "open all"][..], &call, &call].concat();
+    assert_eq!(*store.0.lock().unwrap(), expected);
 }

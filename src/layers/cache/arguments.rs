@@ -216,9 +216,9 @@ mod tests {
             json!({ "a": 1e300 }),
             json!({ "a": 18_446_744_073_709_551_616.0 }),
         ];
-        for (place, one) in values.iter().enumerate() {
+        for (index, one) in values.iter().enumerate() {
             assert!(is_same(one, one), "{one}");
-            for other in &values[place + 1..] {
+            for other in &values[index + 1..] {
                 assert!(!is_same(one, other), "{one} and {other}");
             }
         }

@@ -100,20 +100,20 @@ impl Completion {
         self.expand_each(|expression, uri| {
             let (operator, variables) = Operator::of(expression);
             let wildcard = operator.wildcard();
-            let is_asked = |variable: &&str| name(variable) == self.argument;
+            let is_completed = |variable: &&str| name(variable) == self.argument;
             let variables: Vec<_> = variables.split(',').collect();
-            let Some(asked) = variables.iter().position(is_asked) else {
+            let Some(index) = variables.iter().position(is_completed) else {
                 return uri.push_str(wildcard);
             };
             uri.push_str(operator.first);
-            if asked > 0 {
+            if index > 0 {
                 uri.push_str(wildcard);
             }
             if operator.is_named {
                 uri.push_str(&self.argument);
                 uri.push('=');
             }
-            match prefix_length(variables[asked]) {
+            match prefix_length(variables[index]) {
                 Some(length) => {
                     let start: String = value.chars().take(length).collect();
                     operator.push(&start, encodes, uri);
@@ -121,7 +121,7 @@ impl Completion {
                 }
                 None => operator.push(value, encodes, uri),
             }
-            if asked + 1 < variables.len() {
+            if index + 1 < variables.len() {
                 uri.push_str(wildcard);
             }
         })
@@ -154,8 +154,8 @@ impl Completion {
     fn expand_expression(&self, expression: &str, value: &str, encodes: bool, uri: &mut String) {
         let (operator, names) = Operator::of(expression);
         let known = names.split(',').map(name).filter_map(|name| {
-            let is_asked = name == self.argument;
-            let value = if is_asked { value } else { self.others.get(name)? };
+            let is_completed = name == self.argument;
+            let value = if is_completed { value } else { self.others.get(name)? };
             Some((name, value))
         });
         let mut before = operator.first;
@@ -247,10 +247,10 @@ fn permits_each(
     let Some(readings) = Readings::of(pattern) else { return false };
     let may_be_denied =
         |uris: &TextSet, budget: &mut Budget| denied.iter().any(|uri| uris.may_have(uri, budget));
-    let places = [pattern].into_iter().chain(readings.places.iter().map(String::as_str));
-    let mut places = places.map(uris);
+    let forms = [pattern].into_iter().chain(readings.forms.iter().map(String::as_str));
+    let mut forms = forms.map(uris);
     let mut others = readings.others.iter().map(|other| uris(other));
-    places.all(|uris| resources.selects_each(&uris, budget) && !may_be_denied(&uris, budget))
+    forms.all(|uris| resources.selects_each(&uris, budget) && !may_be_denied(&uris, budget))
         && !others.any(|uris| resources.may_deny(&uris, budget) || may_be_denied(&uris, budget))
 }
 

@@ -29,7 +29,7 @@ const PREFIX: &str = "mcp-composite/flow.";
 /// The end of a token. Tokens do not contain this character.
 const SEPARATOR: char = ' ';
 /// The content of a token after the question was asked.
-const ASKED: &[u8] = b"asked";
+const PENDING: &[u8] = b"asked";
 /// The content of a token after the user has allowed the call.
 const ALLOWED: &[u8] = b"allowed";
 
@@ -60,7 +60,7 @@ pub(super) fn decide(request: &mut Request, session: &SessionKey) -> Decision {
     let answer = take_answer(call);
     match token.and_then(|token| TOKENS.open(&token, approval.0.as_bytes()).ok()).as_deref() {
         Some(ALLOWED) => return Decision::Allowed(approval),
-        Some(ASKED) => match answer.as_ref().map(|answer| answer["action"].as_str()) {
+        Some(PENDING) => match answer.as_ref().map(|answer| answer["action"].as_str()) {
             Some(Some("accept")) => return Decision::Allowed(approval),
             Some(_) => return Decision::Denied,
             // The client has not answered the question.
@@ -69,7 +69,7 @@ pub(super) fn decide(request: &mut Request, session: &SessionKey) -> Decision {
         _ => (),
     }
     let state = call.request_state.take();
-    match approval.state(ASKED, state.as_deref()).filter(|_| can_ask) {
+    match approval.state(PENDING, state.as_deref()).filter(|_| can_ask) {
         Some(state) => Decision::Undecided(question(call, state)),
         None => Decision::Denied,
     }
@@ -112,8 +112,8 @@ fn question(call: &CallToolRequestParams, state: String) -> Reply {
         requested_schema: ElicitationSchema::new(BTreeMap::new()),
     };
     let request = InputRequest::Elicitation(ElicitRequest::new(params));
-    let asked = InputRequests::from([(QUESTION.to_owned(), request)]);
-    ServerResult::InputRequiredResult(InputRequiredResult::new(Some(asked), Some(state))).into()
+    let requests = InputRequests::from([(QUESTION.to_owned(), request)]);
+    ServerResult::InputRequiredResult(InputRequiredResult::new(Some(requests), Some(state))).into()
 }
 
 /// Returns the text of the question, with the beginning of the arguments.

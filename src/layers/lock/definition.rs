@@ -72,8 +72,8 @@ impl Definition {
 
 impl fmt::Display for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, part) in self.0.iter().enumerate() {
-            let comma = if place > 0 { ", " } else { "" };
+        for (index, part) in self.0.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
             write!(f, "{comma}`{part}`")?;
         }
         Ok(())

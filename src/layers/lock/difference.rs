@@ -25,7 +25,7 @@ pub struct Difference {
 /// A difference between two versions of a tool's definition. `locked` or `listed` is `None` if that
 /// version does not contain the value.
 struct Change<'v> {
-    place: String,
+    path: String,
     locked: Option<&'v Value>,
     listed: Option<&'v Value>,
 }
@@ -78,9 +78,9 @@ impl fmt::Display for Difference {
 }
 
 /// Appends all differences between two values to `changes`. Compares objects member by member, and
-/// other values as a whole. `place` is the path to the values.
+/// other values as a whole. `path` is the path to the values.
 fn compare<'v>(
-    place: String,
+    path: String,
     locked: Option<&'v Value>,
     listed: Option<&'v Value>,
     changes: &mut Vec<Change<'v>>,
@@ -88,10 +88,10 @@ fn compare<'v>(
     if locked == listed {
         return;
     }
-    let is_definition = place.is_empty();
+    let is_definition = path.is_empty();
     let [one, other] = [locked, listed].map(|value| value.and_then(Value::as_object));
     if !is_definition && (one.is_none() || other.is_none()) {
-        return changes.push(Change { place, locked, listed });
+        return changes.push(Change { path, locked, listed });
     }
     let names: BTreeSet<&String> =
         [one, other].into_iter().flatten().flat_map(|members| members.keys()).collect();
@@ -100,7 +100,7 @@ fn compare<'v>(
         let [locked, listed] = [one, other].map(|members| members.and_then(|it| it.get(name)));
         // Skip the name of the tool, which was already printed.
         if !(is_definition && name == "name") {
-            compare(format!("{place}{separator}{name}"), locked, listed, changes);
+            compare(format!("{path}{separator}{name}"), locked, listed, changes);
         }
     }
 }
@@ -112,7 +112,7 @@ impl fmt::Display for Change<'_> {
         let texts = [self.locked, self.listed].map(|value| value.map(Value::to_string));
         let [one, other] = texts.each_ref().map(|text| text.as_deref().map(unusual));
         let escapes_all = one.is_some() && other.is_some() && one != other;
-        writeln!(f, "    {}", Sanitized(&self.place))?;
+        writeln!(f, "    {}", Sanitized(&self.path))?;
         for (sign, text) in ['-', '+'].into_iter().zip(texts) {
             if let Some(text) = text {
                 writeln!(f, "      {sign} {}", escaped(&text, escapes_all))?;

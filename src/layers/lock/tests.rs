@@ -51,9 +51,9 @@ fn server(
                 }
                 _ => None,
             };
-            let place: usize = cursor.map_or(0, |cursor| cursor.parse().unwrap());
-            let mut page = ListToolsResult::with_all_items(pages[place].clone());
-            page.next_cursor = (place + 1 < pages.len()).then(|| (place + 1).to_string());
+            let index: usize = cursor.map_or(0, |cursor| cursor.parse().unwrap());
+            let mut page = ListToolsResult::with_all_items(pages[index].clone());
+            page.next_cursor = (index + 1 < pages.len()).then(|| (index + 1).to_string());
             Ok(page.into())
         }
     })
@@ -181,14 +181,18 @@ async fn duplicate_with_another_definition_on_a_later_page_hides_both() {
 async fn new_and_similar_names_are_handled_as_on_new_says() {
     let names = ["search", "sеarch", "Search", "search "];
     let tools: Vec<_> = names.into_iter().map(tool).collect();
-    for (on_new, shown, warnings) in
+    for (on_new, visible, warnings) in
         [(OnNew::Hide, 1, 1), (OnNew::Warn, 4, 1), (OnNew::Allow, 4, 0)]
     {
         let layer = LockLayer::new(&lock(&[tool("search")]), "web").on_new(on_new);
         let service = layer.layer(server(&pages(vec![tools.clone()])));
-        assert_eq!(listed(&service).await.unwrap(), names[..shown], "{on_new:?}");
-        for (place, name) in names.into_iter().enumerate() {
-            assert_eq!(called(&service, name).await.is_empty(), place < shown, "{on_new:?} {name}");
+        assert_eq!(listed(&service).await.unwrap(), names[..visible], "{on_new:?}");
+        for (index, name) in names.into_iter().enumerate() {
+            assert_eq!(
+                called(&service, name).await.is_empty(),
+                index < visible,
+                "{on_new:?} {name}"
+            );
         }
         assert_eq!(layer.warnings().len(), warnings, "{on_new:?}: {:?}", layer.warnings());
     }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     message::{
         BackendErrorKind, Cause, Context, Reply, Request, ToolService,
-        client::{Abilities, MAX_ASKED, MAX_QUESTIONS, too_many},
+        client::{Abilities, MAX_QUESTIONS, MAX_REQUEST_QUESTIONS, too_many},
     },
     warnings::sanitize::Reason,
 };
@@ -141,7 +141,7 @@ impl<S: ToolService> Polling<S> {
     async fn answer(&mut self, mut answers: InputResponses) -> Result<(), ErrorData> {
         let answered = &mut self.state.answered;
         answers.retain(|key, _| answered.insert(key.clone()));
-        if answered.len() > MAX_ASKED {
+        if answered.len() > MAX_REQUEST_QUESTIONS {
             return Err(self.error(&format!("failed: {}", too_many())));
         }
         if !answers.is_empty() {

@@ -57,11 +57,11 @@ impl Pointers {
     /// Replaces all selected values with [`MARK`]. If `value` itself is selected and is an object,
     /// it becomes `{}`.
     pub(super) fn redact(&self, value: &mut Value) {
-        let way = self.begin();
-        if self.is_there(&way) {
+        let positions = self.begin();
+        if self.is_there(&positions) {
             take_all(value);
         } else {
-            self.redact_from(value, &way);
+            self.redact_from(value, &positions);
         }
     }
 
@@ -73,23 +73,23 @@ impl Pointers {
         }
     }
 
-    fn redact_from(&self, value: &mut Value, way: &Positions) {
-        if self.is_there(way) {
+    fn redact_from(&self, value: &mut Value, positions: &Positions) {
+        if self.is_there(positions) {
             *value = MARK.into();
             return;
         }
-        if way.0.is_empty() {
+        if positions.0.is_empty() {
             return;
         }
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
-                    self.redact_from(member, &self.step(way, name));
+                    self.redact_from(member, &self.step(positions, name));
                 }
             }
             Value::Array(elements) => {
-                for (place, element) in elements.iter_mut().enumerate() {
-                    self.redact_from(element, &self.step(way, &place.to_string()));
+                for (index, element) in elements.iter_mut().enumerate() {
+                    self.redact_from(element, &self.step(positions, &index.to_string()));
                 }
             }
             _ => (),
@@ -98,23 +98,23 @@ impl Pointers {
 
     /// Redacts everything in `value` that no pointer selects. Returns `false` if no pointer selects
     /// anything in it. The caller must then redact the whole value.
-    fn keep_from(&self, value: &mut Value, way: &Positions) -> bool {
-        if self.is_there(way) {
+    fn keep_from(&self, value: &mut Value, positions: &Positions) -> bool {
+        if self.is_there(positions) {
             return true;
         }
-        if way.0.is_empty() {
+        if positions.0.is_empty() {
             return false;
         }
         match value {
             Value::Object(members) => {
                 // Remove each member together with its name, because the name may be secret, too.
-                members.retain(|name, member| self.keep_from(member, &self.step(way, name)));
+                members.retain(|name, member| self.keep_from(member, &self.step(positions, name)));
                 !members.is_empty()
             }
             Value::Array(elements) => {
                 let mut keeps_any = false;
-                for (place, element) in elements.iter_mut().enumerate() {
-                    if self.keep_from(element, &self.step(way, &place.to_string())) {
+                for (index, element) in elements.iter_mut().enumerate() {
+                    if self.keep_from(element, &self.step(positions, &index.to_string())) {
                         keeps_any = true;
                     } else {
                         *element = MARK.into();
@@ -127,16 +127,16 @@ impl Pointers {
     }
 
     fn begin(&self) -> Positions {
-        let mut way = Positions(Vec::with_capacity(self.0.len()));
+        let mut positions = Positions(Vec::with_capacity(self.0.len()));
         for pointer in 0..self.0.len() {
-            self.reach(&mut way, pointer, 0);
+            self.reach(&mut positions, pointer, 0);
         }
-        way
+        positions
     }
 
-    fn step(&self, way: &Positions, name: &str) -> Positions {
+    fn step(&self, positions: &Positions, name: &str) -> Positions {
         let mut next = Positions(Vec::new());
-        for &(pointer, step) in &way.0 {
+        for &(pointer, step) in &positions.0 {
             match &self.0[pointer].0[step..] {
                 [Segment::Deep, ..] => self.reach(&mut next, pointer, step),
                 [Segment::Any, ..] => self.reach(&mut next, pointer, step + 1),
@@ -149,13 +149,14 @@ impl Pointers {
         next
     }
 
-    /// Adds an entry to `way`: the segment `step` of `pointer` is matched next. If this segment is
-    /// `**`, also adds an entry for the segment after it, because `**` can match zero segments.
-    fn reach(&self, way: &mut Positions, pointer: usize, step: usize) {
+    /// Adds an entry to `positions`: the segment `step` of `pointer` is matched next. If this
+    /// segment is `**`, also adds an entry for the segment after it, because `**` can match zero
+    /// segments.
+    fn reach(&self, positions: &mut Positions, pointer: usize, step: usize) {
         let mut step = step;
         loop {
-            if !way.0.contains(&(pointer, step)) {
-                way.0.push((pointer, step));
+            if !positions.0.contains(&(pointer, step)) {
+                positions.0.push((pointer, step));
             }
             match self.0[pointer].0.get(step) {
                 Some(Segment::Deep) => step += 1,
@@ -166,8 +167,8 @@ impl Pointers {
 
     /// Returns `true` if a pointer selects the current value, because all of its segments match the
     /// path.
-    fn is_there(&self, way: &Positions) -> bool {
-        way.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
+    fn is_there(&self, positions: &Positions) -> bool {
+        positions.0.iter().any(|(pointer, step)| *step == self.0[*pointer].0.len())
     }
 }
 

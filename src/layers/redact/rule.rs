@@ -54,7 +54,7 @@ impl Intercept for RedactRule {
 
     fn on_reply(&self, subject: Self::Memo, reply: &mut Reply) {
         let Some(Selected(redactions)) = subject else { return };
-        let redactions = redactions.into_iter().map(|place| &self.0[place]).collect();
+        let redactions = redactions.into_iter().map(|index| &self.0[index]).collect();
         Together { redactions }.reply(reply);
     }
 }
@@ -62,7 +62,7 @@ impl Intercept for RedactRule {
 impl RedactRule {
     /// Returns the redactions that apply to a tool. Returns `None` if there are none.
     fn select(&self, tool: &str) -> Option<Selected> {
-        let selects = |place: &usize| self.0[*place].tools.selects(tool);
+        let selects = |index: &usize| self.0[*index].tools.selects(tool);
         let redactions: Box<[_]> = (0..self.0.len()).filter(selects).collect();
         (!redactions.is_empty()).then_some(Selected(redactions))
     }
@@ -105,13 +105,13 @@ impl Together<'_> {
     }
 
     fn result(&self, result: &mut CallToolResult) {
-        let whole = result.structured_content.clone();
+        let original = result.structured_content.clone();
         if let Some(structured) = &mut result.structured_content {
             self.value(structured);
         }
         let redacted = result.structured_content.as_ref();
         for block in &mut result.content {
-            self.block(block, whole.as_ref(), redacted);
+            self.block(block, original.as_ref(), redacted);
         }
         if !self.keeps_meta() {
             result.meta = None;
@@ -133,13 +133,13 @@ impl Together<'_> {
         }
     }
 
-    fn block(&self, block: &mut ContentBlock, whole: Option<&Value>, redacted: Option<&Value>) {
+    fn block(&self, block: &mut ContentBlock, original: Option<&Value>, redacted: Option<&Value>) {
         let text = match &*block {
             ContentBlock::Text(text) => Text::of(&text.text),
             _ => Text::Words,
         };
-        let text = match (text, whole, redacted) {
-            (Text::Json(json), Some(whole), Some(redacted)) if json == *whole => {
+        let text = match (text, original, redacted) {
+            (Text::Json(json), Some(original), Some(redacted)) if json == *original => {
                 redacted.to_string()
             }
             // Do not redact the text with the pointers, because it differs from the structured

@@ -260,14 +260,14 @@ impl TaskRegistry {
         let mut entries = registry.live_entries();
         let (id, entry) = entries.find(id, owner)?;
         let State::Unfinished { questions, .. } = &mut entry.state else { return Ok(()) };
-        let Some(mut asked) = questions.take() else { return Ok(()) };
-        let open = asked.open();
-        let taken = asked.take_answers(answers, |bytes| registry.hold(bytes));
-        let has_changed = asked.open() < open;
-        if asked.open() == 0 {
-            asked.deliver();
+        let Some(mut pending) = questions.take() else { return Ok(()) };
+        let open = pending.open();
+        let taken = pending.take_answers(answers, |bytes| registry.hold(bytes));
+        let has_changed = pending.open() < open;
+        if pending.open() == 0 {
+            pending.deliver();
         } else {
-            *questions = Some(asked);
+            *questions = Some(pending);
         }
         if has_changed {
             entries.renew(&id);

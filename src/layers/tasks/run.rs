@@ -60,14 +60,14 @@ where
         let mut reply = first.await;
         for round in 1_u64.. {
             let answered = reply.map_err(|error| failure(METHOD, &*error.into()))?;
-            let asked = match answered.into_tool_answer() {
+            let result = match answered.into_tool_answer() {
                 ToolAnswer::Result(result) => return Ok(result),
                 ToolAnswer::Error(error) => return Err(error),
                 ToolAnswer::Refused(refusal) => return Err(refusal.to_error()),
-                ToolAnswer::InputRequired(asked) => asked,
+                ToolAnswer::InputRequired(result) => result,
                 ToolAnswer::Task(_) | ToolAnswer::Invalid => break,
             };
-            self.ask(task, round, asked).await?;
+            self.ask(task, round, result).await?;
             reply = self.inner.clone().oneshot(self.request()).await;
         }
         Err(mismatch(METHOD))
@@ -79,11 +79,11 @@ where
         &mut self,
         task: &TaskHandle,
         round: u64,
-        asked: InputRequiredResult,
+        result: InputRequiredResult,
     ) -> Result<(), ErrorData> {
-        self.params.request_state = asked.request_state;
+        self.params.request_state = result.request_state;
         self.params.input_responses = None;
-        let questions = asked.input_requests.unwrap_or_default();
+        let questions = result.input_requests.unwrap_or_default();
         if questions.is_empty() {
             return Ok(());
         }

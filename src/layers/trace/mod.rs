@@ -31,10 +31,10 @@
 //! stack.oneshot(request).await?;
 //!
 //! let calls = backends.requests().into_iter().filter(|request| request.tool_call().is_some());
-//! let told: Vec<_> = calls.map(|call| call.context().trace().unwrap()).collect();
-//! assert_eq!(told.len(), 2);
-//! assert!(told.iter().all(|told| told.trace_id() == caller.trace_id()));
-//! assert!(told[0].span_id() != told[1].span_id() && told[0].span_id() != caller.span_id());
+//! let traces: Vec<_> = calls.map(|call| call.context().trace().unwrap()).collect();
+//! assert_eq!(traces.len(), 2);
+//! assert!(traces.iter().all(|trace| trace.trace_id() == caller.trace_id()));
+//! assert!(traces[0].span_id() != traces[1].span_id() && traces[0].span_id() != caller.span_id());
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "testing"))]

@@ -88,16 +88,16 @@ impl<'r> Block<'r> {
         &self,
         share: usize,
         repeated: impl FnOnce() -> String,
-        place: &Location<'_>,
-        told: &mut Omissions,
+        location: &Location<'_>,
+        omissions: &mut Omissions,
     ) -> ContentBlock {
         match (self.kind, text_of(self.block)) {
             (Kind::Repeats, _) => with_text(self.block, repeated(), true),
             _ if self.whole <= share => self.block.clone(),
-            (Kind::Text, Some(text)) => self.cut_text(text, share, place, told),
+            (Kind::Text, Some(text)) => self.cut_text(text, share, location, omissions),
             _ => {
                 let bytes = data_of(self.block).map_or(self.whole, str::len);
-                told.add(place, Reason::Size, 0, bytes, Unit::Bytes);
+                omissions.add(location, Reason::Size, 0, bytes, Unit::Bytes);
                 note_of(self.block)
             }
         }
@@ -107,8 +107,8 @@ impl<'r> Block<'r> {
         &self,
         text: &str,
         share: usize,
-        place: &Location<'_>,
-        told: &mut Omissions,
+        location: &Location<'_>,
+        omissions: &mut Omissions,
     ) -> ContentBlock {
         let beside = |has_meta| json_bytes(&with_text(self.block, String::new(), has_meta));
         let (full, bare) = (beside(true), beside(false));
@@ -121,11 +121,11 @@ impl<'r> Block<'r> {
             Cow::Borrowed(text)
         } else {
             let (cut, kept) = Cost::STANDING.cut(text, left + quotes);
-            told.add(place, Reason::Size, kept, text.len(), Unit::Bytes);
+            omissions.add(location, Reason::Size, kept, text.len(), Unit::Bytes);
             Cow::Owned(cut)
         };
         if !has_meta {
-            told.add(&place.member("_meta"), Reason::Size, 0, full - bare, Unit::Bytes);
+            omissions.add(&location.member("_meta"), Reason::Size, 0, full - bare, Unit::Bytes);
         }
         with_text(self.block, text.into_owned(), has_meta)
     }

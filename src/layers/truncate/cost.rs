@@ -42,7 +42,7 @@ impl Cost {
     pub(super) const STANDING: Self = Self { stands: true, texts: 0 };
     /// The cost of a value that occurs only in text blocks that repeat it as JSON.
     /// [`and_texts`](Self::and_texts) sets the number of these blocks.
-    pub(super) const TOLD: Self = Self { stands: false, texts: 0 };
+    pub(super) const TEXT_ONLY: Self = Self { stands: false, texts: 0 };
 
     /// Increases the number of text blocks that repeat the value by `texts`.
     pub(super) const fn and_texts(self, texts: usize) -> Self {

@@ -28,7 +28,7 @@ pub(super) struct Need {
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// The indices of the kept parts, in ascending order.
-    pub(super) places: Vec<usize>,
+    pub(super) indices: Vec<usize>,
     pub(super) shares: Vec<usize>,
 }
 
@@ -57,8 +57,8 @@ pub(super) fn choose(
     let mut left = budget.saturating_sub(reserved);
     let mut is_full = false;
     let mut beside = 0;
-    let (mut places, mut parts) = (Vec::new(), Vec::new());
-    for (place, need) in needs.into_iter().enumerate() {
+    let (mut indices, mut parts) = (Vec::new(), Vec::new());
+    for (index, need) in needs.into_iter().enumerate() {
         let Need { part, is_required, .. } = need;
         let worth = match worth.saturating_sub(need.beside) {
             worth if part.all_or_least && worth < part.whole => part.least,
@@ -77,7 +77,7 @@ pub(super) fn choose(
         } else {
             is_full = true;
             // Cut the first part instead of omitting it if it is too large.
-            if !places.is_empty() || need.beside + part.least > left {
+            if !indices.is_empty() || need.beside + part.least > left {
                 if reserved == 0 {
                     break;
                 }
@@ -87,10 +87,10 @@ pub(super) fn choose(
             part.least
         };
         beside += need.beside;
-        places.push(place);
+        indices.push(index);
         parts.push(Part { least, ..part });
     }
-    Chosen { places, shares: shares(budget.saturating_sub(beside), parts) }
+    Chosen { indices, shares: shares(budget.saturating_sub(beside), parts) }
 }
 
 /// Divides `budget` bytes fairly among the parts. Returns the number of bytes for each part.

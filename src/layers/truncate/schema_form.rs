@@ -101,9 +101,9 @@ impl<'s> Forms<'s> {
         form.members.get(name).copied().unwrap_or(form.others)
     }
 
-    pub(super) fn element(&self, form: FormId, place: usize) -> FormId {
+    pub(super) fn element(&self, form: FormId, index: usize) -> FormId {
         let form = self.get(form);
-        form.first_elements.get(place).copied().unwrap_or(form.elements)
+        form.first_elements.get(index).copied().unwrap_or(form.elements)
     }
 
     /// Returns the ID of the form that combines `schemas`. If there is no such form, creates an ID
@@ -146,9 +146,9 @@ impl<'s> Forms<'s> {
                     matching.push(subschema.schema);
                 }
                 AppliesTo::Members => others.push(subschema.schema),
-                AppliesTo::Element(place) => {
-                    first.resize_with(first.len().max(place + 1), Vec::new);
-                    first[place].push(subschema.schema);
+                AppliesTo::Element(index) => {
+                    first.resize_with(first.len().max(index + 1), Vec::new);
+                    first[index].push(subschema.schema);
                 }
                 AppliesTo::Elements => behind.push(subschema.schema),
                 AppliesTo::Whole | AppliesTo::Names | AppliesTo::Content => (),

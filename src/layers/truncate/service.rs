@@ -154,7 +154,7 @@ where
             let shortened = shorten(result, limit, schema.as_deref());
             let whole = mem::replace(result, shortened.result);
             // If nothing was omitted, texts were only rendered again without spaces.
-            if shortened.told.is_empty() {
+            if shortened.omissions.is_empty() {
                 return Ok(reply);
             }
             crate::metrics::shortened(&whole, result, view.as_deref());
@@ -162,7 +162,7 @@ where
                 (Some(store), Some(owner)) => keep(store, &whole, &owner).await,
                 _ => None,
             };
-            let mut note = shortened.told.note();
+            let mut note = shortened.omissions.note();
             if let Some(link) = &link {
                 // Writing to a string never fails.
                 let _ = write!(note, "; the full result is the resource {}", link.uri);
@@ -170,7 +170,7 @@ where
             result.content.push(ContentBlock::text(note));
             result.content.extend(link.map(ContentBlock::ResourceLink));
             let meta = result.meta.get_or_insert_with(MetaObject::default);
-            meta.insert(SHORTENED.to_owned(), shortened.told.value());
+            meta.insert(SHORTENED.to_owned(), shortened.omissions.value());
             Ok(reply)
         }
     }

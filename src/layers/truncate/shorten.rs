@@ -27,7 +27,7 @@ const META: usize = 11;
 #[derive(Debug)]
 pub(super) struct Shortened {
     pub(super) result: CallToolResult,
-    pub(super) told: Omissions,
+    pub(super) omissions: Omissions,
 }
 
 /// Shortens a result to `limit` bytes. Omits the structured content if the shortened content would
@@ -102,16 +102,16 @@ impl<'r> Survey<'r> {
         let blocks = blocks.map(|(block, repeated)| Block::new(block, repeated.is_some()));
         let mut units: Vec<Vec<usize>> = Vec::new();
         let mut of_branch = HashMap::new();
-        for (place, block) in result.content.iter().enumerate() {
+        for (index, block) in result.content.iter().enumerate() {
             match branch_of(block) {
                 Some(branch) => {
                     let unit = *of_branch.entry(branch).or_insert(units.len());
                     if unit == units.len() {
                         units.push(Vec::new());
                     }
-                    units[unit].push(place);
+                    units[unit].push(index);
                 }
-                None => units.push(vec![place]),
+                None => units.push(vec![index]),
             }
         }
         let mut survey = Self {
@@ -146,23 +146,23 @@ impl<'r> Survey<'r> {
     /// content are rendered from a shortened version of it if this version fits the limit.
     /// Otherwise, they are cut like plain text.
     fn without_structured(&self, limit: usize, reason: Reason) -> Shortened {
-        let mut told = Omissions::default();
+        let mut omissions = Omissions::default();
         if let Some(structured) = self.structured {
-            let place = Location::root("structuredContent");
-            told.add(&place, reason, 0, json_bytes(structured), Unit::Bytes);
+            let location = Location::root("structuredContent");
+            omissions.add(&location, reason, 0, json_bytes(structured), Unit::Bytes);
         }
         if self.texts == 0 {
             // Cut texts that only repeat the output of a branch like plain text.
-            return Survey::new(self.result, None).cut(limit, None, told);
+            return Survey::new(self.result, None).cut(limit, None, omissions);
         }
         let free = Forms::free();
-        match self.cut_with(limit, &free, Cost::TOLD) {
+        match self.cut_with(limit, &free, Cost::TEXT_ONLY) {
             Some(mut cut) => {
                 cut.result.structured_content = None;
-                told.append(cut.told);
-                Shortened { told, ..cut }
+                omissions.append(cut.omissions);
+                Shortened { omissions, ..cut }
             }
-            None => Survey::new(self.result, None).cut(limit, None, told),
+            None => Survey::new(self.result, None).cut(limit, None, omissions),
         }
     }
 
@@ -170,7 +170,7 @@ impl<'r> Survey<'r> {
         &self,
         limit: usize,
         structured: Option<&Measured<'_>>,
-        mut told: Omissions,
+        mut omissions: Omissions,
     ) -> Shortened {
         let meta = self.result.meta.iter().flat_map(|meta| meta.iter());
         // The size of an entry includes its colon and comma.
@@ -191,22 +191,22 @@ impl<'r> Survey<'r> {
 
         let mut result = self.bare();
         let cut = structured.map(|measured| {
-            measured.cut(shares[0], &Location::root("structuredContent"), &mut told)
+            measured.cut(shares[0], &Location::root("structuredContent"), &mut omissions)
         });
-        result.content = self.content(shares[1], cut.as_ref(), &mut told);
+        result.content = self.content(shares[1], cut.as_ref(), &mut omissions);
         result.structured_content = cut;
-        let place = Location::root("_meta");
+        let location = Location::root("_meta");
         let entries = entries.into_iter().zip(&shares[2..]);
         let entries = entries.filter_map(|((key, value, size), share)| {
             if *share < size {
-                told.add(&place.member(key), Reason::Size, 0, size, Unit::Bytes);
+                omissions.add(&location.member(key), Reason::Size, 0, size, Unit::Bytes);
                 return None;
             }
             Some((key.clone(), value.clone()))
         });
         let entries: Map<_, _> = entries.collect();
         result.meta = self.result.meta.as_ref().map(|_| MetaObject(entries));
-        Shortened { result, told }
+        Shortened { result, omissions }
     }
 
     /// Returns the number of bytes that `limit` leaves for structured content, content and
@@ -229,10 +229,10 @@ impl<'r> Survey<'r> {
         &self,
         share: usize,
         cut: Option<&Value>,
-        told: &mut Omissions,
+        omissions: &mut Omissions,
     ) -> Vec<ContentBlock> {
         let needs = self.units.iter().map(|unit| {
-            let whole: usize = unit.iter().map(|place| self.blocks[*place].whole + 1).sum();
+            let whole: usize = unit.iter().map(|index| self.blocks[*index].whole + 1).sum();
             let first = &self.blocks[unit[0]];
             let all_or_least = unit.len() == 1 && first.is_undivided();
             Need {
@@ -243,30 +243,30 @@ impl<'r> Survey<'r> {
         });
         let chosen = choose(share, self.units.len(), 0, needs);
         let mut of_block = vec![None; self.blocks.len()];
-        for (unit, share) in chosen.places.into_iter().zip(chosen.shares) {
+        for (unit, share) in chosen.indices.into_iter().zip(chosen.shares) {
             let unit = &self.units[unit];
-            let needs = unit.iter().map(|place| {
-                let block = &self.blocks[*place];
+            let needs = unit.iter().map(|index| {
+                let block = &self.blocks[*index];
                 let all_or_least = block.is_undivided();
                 let part = Part { least: block.least, whole: block.whole, all_or_least };
                 Need { beside: 1, part, is_required: false }
             });
-            let Chosen { places, shares } = choose(share, unit.len(), 0, needs);
-            for (place, share) in places.into_iter().zip(shares) {
-                of_block[unit[place]] = Some(share);
+            let Chosen { indices, shares } = choose(share, unit.len(), 0, needs);
+            for (index, share) in indices.into_iter().zip(shares) {
+                of_block[unit[index]] = Some(share);
             }
         }
 
         let all = Location::root("content");
         let kept = of_block.iter().flatten().count();
         if kept < self.blocks.len() {
-            told.add(&all, Reason::Size, kept, self.blocks.len(), Unit::Blocks);
+            omissions.add(&all, Reason::Size, kept, self.blocks.len(), Unit::Blocks);
         }
         let blocks = self.blocks.iter().zip(of_block).enumerate();
-        let blocks = blocks.filter_map(|(place, (block, share))| {
-            let repeated = || self.repeated[place].and_then(|it| it.rendered(cut?));
+        let blocks = blocks.filter_map(|(index, (block, share))| {
+            let repeated = || self.repeated[index].and_then(|it| it.rendered(cut?));
             let repeated = || repeated().unwrap_or_else(|| MARK.to_owned());
-            Some(block.cut(share?, repeated, &all.element(place), told))
+            Some(block.cut(share?, repeated, &all.element(index), omissions))
         });
         blocks.collect()
     }

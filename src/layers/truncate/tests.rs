@@ -25,7 +25,7 @@ fn schema(schema: Value) -> InputSchema {
 }
 
 fn texts(texts: impl IntoIterator<Item = usize>) -> CallToolResult {
-    let block = |(place, bytes)| ContentBlock::text(format!("{place}").repeat(bytes));
+    let block = |(index, bytes)| ContentBlock::text(format!("{index}").repeat(bytes));
     CallToolResult::success(texts.into_iter().enumerate().map(block).collect())
 }
 
@@ -184,7 +184,7 @@ fn large_map_does_not_displace_its_siblings() {
     assert_eq!((&left["a"], &left["z"]), (&json!(1), &json!("last")));
     let kept = left["map"].as_object().unwrap();
     assert!(kept.len() > 80, "{} entries", kept.len());
-    assert!(kept.keys().enumerate().all(|(place, key)| *key == format!("k{place:05}")));
+    assert!(kept.keys().enumerate().all(|(index, key)| *key == format!("k{index:05}")));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn first_of_many_blocks_stay_whole() {
     let kept = cut.result.content.len();
     assert!(kept > 30, "{kept} blocks");
     assert_eq!(cut.result.content[..], texts((0..kept).map(|_| 10)).content[..]);
-    assert!(cut.told.note().contains(&format!("`/content` has {kept} of 5000 blocks")));
+    assert!(cut.omissions.note().contains(&format!("`/content` has {kept} of 5000 blocks")));
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn too_small_limit_drops_all_content() {
     for limit in [0, 1, 50] {
         let cut = shortened(&result, limit);
         assert!(cut.result.content.is_empty(), "{:?}", cut.result);
-        assert!(!cut.told.note().is_empty());
+        assert!(!cut.omissions.note().is_empty());
     }
 }
 
@@ -344,8 +344,8 @@ fn omission_notices_name_their_place() {
         ],
         "count": 2,
     });
-    assert_eq!(cut.told.value(), expected);
-    let note = cut.told.note();
+    assert_eq!(cut.omissions.value(), expected);
+    let note = cut.omissions.note();
     assert!(note.contains("`/structuredContent/a~1b/log` has"), "{note}");
     assert!(note.contains(&format!("has {} of 5000 elements", rows.len())), "{note}");
 }
@@ -357,9 +357,9 @@ fn number_of_omission_notices_is_limited() {
         .map(|key| (format!("{key}{long}"), json!({ &*long: "x".repeat(9_000) })))
         .collect();
     let cut = shortened(&structured(members.into()), 200_000);
-    assert!(cut.told.note().len() <= 512, "{}", cut.told.note());
-    assert!(cut.told.note().contains("… and "), "{}", cut.told.note());
-    let value = cut.told.value();
+    assert!(cut.omissions.note().len() <= 512, "{}", cut.omissions.note());
+    assert!(cut.omissions.note().contains("… and "), "{}", cut.omissions.note());
+    let value = cut.omissions.value();
     assert_eq!(value["omissions"].as_array().unwrap().len(), 32);
     assert_eq!(value["count"], 200);
     assert!(json_bytes(&value) <= 8 * 1024);
@@ -380,13 +380,13 @@ fn large_result_is_traversed_less_than_twice() {
         structured(numbers.into()),
         CallToolResult::success(vec![ContentBlock::text(words.repeat(20_000))]),
     ];
-    for (place, result) in results.iter().enumerate() {
+    for (index, result) in results.iter().enumerate() {
         let whole = json_bytes(result);
         // Try limits at which few, half and almost all of the bytes are kept. Choosing the parts to
         // keep inspects some of the bytes a second time.
         for limit in [64 * 1024, whole / 2, whole - 1] {
             let looks = during(|| shorten(result, limit, None));
-            assert!(looks < 2 * whole, "{place}: {looks} of {whole} for {limit}");
+            assert!(looks < 2 * whole, "{index}: {looks} of {whole} for {limit}");
         }
     }
 }
@@ -428,7 +428,7 @@ fn structured_content_unfit_for_the_schema_is_kept_only_as_text() {
     let result = CallToolResult::structured(json!({ "all": all }));
     let cut = shorten(&result, 3_000, Some(&promised));
     assert_eq!(cut.result.structured_content, None);
-    let note = cut.told.note();
+    let note = cut.omissions.note();
     assert!(note.contains("`/structuredContent` has 0 of") && note.contains("schema"), "{note}");
     let text: Value = serde_json::from_str(text_of(&cut.result.content[0])).expect("JSON");
     assert!(text["all"][0].as_str().unwrap().starts_with('x'));

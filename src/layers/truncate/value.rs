@@ -92,10 +92,15 @@ impl<'g> Measured<'g> {
     }
 
     /// Returns the value, cut so that it costs at most `budget`, which must be at least
-    /// `size.least`. Records all omissions in the [`Omissions`]. `place` is the location of the
+    /// `size.least`. Records all omissions in the [`Omissions`]. `location` is the position of the
     /// value in the result.
-    pub(super) fn cut(&self, budget: usize, place: &Location<'_>, told: &mut Omissions) -> Value {
-        self.cut_at(self.value, 0, budget, self.root, place, told)
+    pub(super) fn cut(
+        &self,
+        budget: usize,
+        location: &Location<'_>,
+        omissions: &mut Omissions,
+    ) -> Value {
+        self.cut_at(self.value, 0, budget, self.root, location, omissions)
     }
 
     fn measure(&mut self, value: &Value, here: Here) -> Size {
@@ -116,11 +121,11 @@ impl<'g> Measured<'g> {
         let min_items = self.guide.forms.get(here.form).min_items;
         let mark = here.cost.mark();
         let mut size = Size { least: here.cost.brackets(), lean: 0, whole: here.cost.brackets() };
-        for (place, element) in elements.iter().enumerate() {
-            let of = self.measure(element, self.guide.element(here, place));
-            let comma = if place == 0 { 0 } else { mark };
+        for (index, element) in elements.iter().enumerate() {
+            let of = self.measure(element, self.guide.element(here, index));
+            let comma = if index == 0 { 0 } else { mark };
             size.whole += comma + of.whole;
-            if place < min_items {
+            if index < min_items {
                 size.least += comma + of.least;
             }
         }
@@ -134,10 +139,10 @@ impl<'g> Measured<'g> {
         let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
         let mut size = Size { least: brackets, lean: brackets, whole: brackets };
         let mut required = 0;
-        for (place, (name, member)) in members.iter().enumerate() {
+        for (index, (name, member)) in members.iter().enumerate() {
             let of = self.measure(member, self.guide.member(here, name));
             let key = here.cost.key(name);
-            let comma = if place == 0 { 0 } else { mark };
+            let comma = if index == 0 { 0 } else { mark };
             size.whole += comma + key + of.whole;
             size.lean += comma + key + of.lean;
             if form.requires(name) {
@@ -191,19 +196,19 @@ impl<'g> Measured<'g> {
         node: usize,
         budget: usize,
         here: Here,
-        place: &Location<'_>,
-        told: &mut Omissions,
+        location: &Location<'_>,
+        omissions: &mut Omissions,
     ) -> Value {
         match value {
             Value::Array(elements) if self.nodes[node].size.whole > budget => {
-                self.cut_array(elements, node, budget, here, place, told)
+                self.cut_array(elements, node, budget, here, location, omissions)
             }
             Value::Object(members) if self.nodes[node].size.whole > budget => {
-                self.cut_object(members, node, budget, here, place, told)
+                self.cut_object(members, node, budget, here, location, omissions)
             }
             Value::String(text) if self.size_of(value, &mut { node }, here).whole > budget => {
                 let (cut, kept) = here.cost.cut(text, budget);
-                told.add(place, Reason::Size, kept, text.len(), Unit::Bytes);
+                omissions.add(location, Reason::Size, kept, text.len(), Unit::Bytes);
                 cut.into()
             }
             whole => whole.clone(),
@@ -216,8 +221,8 @@ impl<'g> Measured<'g> {
         node: usize,
         budget: usize,
         here: Here,
-        place: &Location<'_>,
-        told: &mut Omissions,
+        location: &Location<'_>,
+        omissions: &mut Omissions,
     ) -> Value {
         let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
         let min_items = self.guide.forms.get(here.form).min_items;
@@ -227,22 +232,22 @@ impl<'g> Measured<'g> {
         let budget = (budget + mark).saturating_sub(brackets);
         let mut nodes = Vec::new();
         let mut next = node + 1;
-        let needs = elements.iter().enumerate().map(|(place, element)| {
+        let needs = elements.iter().enumerate().map(|(index, element)| {
             nodes.push(next);
-            let size = self.size_of(element, &mut next, self.guide.element(here, place));
+            let size = self.size_of(element, &mut next, self.guide.element(here, index));
             Need {
                 beside: mark,
                 part: Part::new(size.least, size.whole),
-                is_required: place < min_items,
+                is_required: index < min_items,
             }
         });
-        let Chosen { places, shares } = choose(budget, elements.len(), reserved, needs);
-        if places.len() < elements.len() {
-            told.add(place, Reason::Size, places.len(), elements.len(), Unit::Elements);
+        let Chosen { indices, shares } = choose(budget, elements.len(), reserved, needs);
+        if indices.len() < elements.len() {
+            omissions.add(location, Reason::Size, indices.len(), elements.len(), Unit::Elements);
         }
-        let cut = places.into_iter().zip(shares).map(|(at, share)| {
+        let cut = indices.into_iter().zip(shares).map(|(at, share)| {
             let here = self.guide.element(here, at);
-            self.cut_at(&elements[at], nodes[at], share, here, &place.element(at), told)
+            self.cut_at(&elements[at], nodes[at], share, here, &location.element(at), omissions)
         });
         Value::Array(cut.collect())
     }
@@ -253,8 +258,8 @@ impl<'g> Measured<'g> {
         node: usize,
         budget: usize,
         here: Here,
-        place: &Location<'_>,
-        told: &mut Omissions,
+        location: &Location<'_>,
+        omissions: &mut Omissions,
     ) -> Value {
         let size = self.nodes[node].size;
         let (brackets, mark) = (here.cost.brackets(), here.cost.mark());
@@ -273,25 +278,25 @@ impl<'g> Measured<'g> {
                 is_required: form.requires(name),
             }
         });
-        let Chosen { places, shares } = if keeps_all {
+        let Chosen { indices, shares } = if keeps_all {
             let needs: Vec<_> = needs.collect();
             let beside: usize = needs.iter().map(|need| need.beside).sum();
             let parts = needs.into_iter().map(|need| need.part).collect();
             let shares = shares(budget.saturating_sub(beside), parts);
-            Chosen { places: (0..members.len()).collect(), shares }
+            Chosen { indices: (0..members.len()).collect(), shares }
         } else {
             choose(budget, members.len(), reserved, needs)
         };
-        if places.len() < members.len() {
-            told.add(place, Reason::Size, places.len(), members.len(), Unit::Members);
+        if indices.len() < members.len() {
+            omissions.add(location, Reason::Size, indices.len(), members.len(), Unit::Members);
         }
-        let end = places.last().map_or(0, |last| last + 1);
-        let mut chosen = places.into_iter().zip(shares).peekable();
+        let end = indices.last().map_or(0, |last| last + 1);
+        let mut chosen = indices.into_iter().zip(shares).peekable();
         let cut = members.iter().take(end).enumerate().filter_map(|(at, (name, member))| {
-            let (_, share) = chosen.next_if(|(place, _)| *place == at)?;
+            let (_, share) = chosen.next_if(|(index, _)| *index == at)?;
             let here = self.guide.member(here, name);
-            let place = place.member(name);
-            Some((name.clone(), self.cut_at(member, nodes[at], share, here, &place, told)))
+            let location = location.member(name);
+            Some((name.clone(), self.cut_at(member, nodes[at], share, here, &location, omissions)))
         });
         // Collecting the members is faster than inserting them one by one.
         Value::Object(cut.collect())
@@ -335,7 +340,7 @@ impl Guide<'_> {
         Here { form, cost: here.cost.and_texts(texts), spot }
     }
 
-    fn element(&self, here: Here, place: usize) -> Here {
-        Here { form: self.forms.element(here.form, place), spot: Spot::Elsewhere, ..here }
+    fn element(&self, here: Here, index: usize) -> Here {
+        Here { form: self.forms.element(here.form, index), spot: Spot::Elsewhere, ..here }
     }
 }

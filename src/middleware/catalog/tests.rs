@@ -151,31 +151,31 @@ fn expired_list_is_not_reused_without_a_runtime() {
 async fn list_forever(
     page: impl Fn(usize) -> (Vec<Tool>, String) + Clone,
 ) -> (Result<Tools, ListError>, usize) {
-    let asked = Arc::new(Mutex::new(0));
-    let count = asked.clone();
+    let requests = Arc::new(Mutex::new(0));
+    let count = requests.clone();
     let server = service_fn(move |_: Request| {
-        let mut asked = count.lock().unwrap();
-        *asked += 1;
-        let (tools, next) = page(*asked);
+        let mut requests = count.lock().unwrap();
+        *requests += 1;
+        let (tools, next) = page(*requests);
         let mut list = ListToolsResult::with_all_items(tools);
         list.next_cursor = Some(next);
         std::future::ready(Ok::<Reply, Infallible>(list.into()))
     });
     let listed = list_all(server, Context::default()).await;
-    let asked = *asked.lock().unwrap();
-    (listed, asked)
+    let requests = *requests.lock().unwrap();
+    (listed, requests)
 }
 
 #[tokio::test(start_paused = true)]
 async fn endless_list_is_abandoned_with_an_error() {
     let one = || vec![tool("a", "1")];
-    let (listed, asked) = list_forever(|_| (one(), "again".into())).await;
-    assert_eq!((listed.unwrap_err(), asked), (ListError::Circular, 2));
+    let (listed, requests) = list_forever(|_| (one(), "again".into())).await;
+    assert_eq!((listed.unwrap_err(), requests), (ListError::Circular, 2));
 
-    let (listed, asked) = list_forever(|page| (one(), page.to_string())).await;
-    assert_eq!((listed.unwrap_err(), asked), (ListError::Endless, MAX_PAGES));
+    let (listed, requests) = list_forever(|page| (one(), page.to_string())).await;
+    assert_eq!((listed.unwrap_err(), requests), (ListError::Endless, MAX_PAGES));
 
     let half = || vec![Tool::new("a", "x".repeat(MAX_LIST_BYTES / 2), JsonObject::new())];
-    let (listed, asked) = list_forever(|page| (half(), page.to_string())).await;
-    assert_eq!((listed.unwrap_err(), asked), (ListError::TooLarge, 2));
+    let (listed, requests) = list_forever(|page| (half(), page.to_string())).await;
+    assert_eq!((listed.unwrap_err(), requests), (ListError::TooLarge, 2));
 }

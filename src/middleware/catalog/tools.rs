@@ -8,7 +8,7 @@ use rmcp::model::Tool;
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
     tools: Vec<Tool>,
-    places: HashMap<String, usize>,
+    positions: HashMap<String, usize>,
     shadowed: Vec<Tool>,
     /// The size in bytes of the list of tools as JSON. Zero if the list was not received from a
     /// service.
@@ -22,13 +22,13 @@ impl Tools {
     /// them.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tool> {
-        self.place(name).map(|place| &self.tools[place])
+        self.position(name).map(|position| &self.tools[position])
     }
 
     /// Returns the index in the list of the first tool with this name. Returns `None` if there is
     /// no such tool.
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.positions.get(name).copied()
     }
 
     /// Iterates over the tools, in the order of the list.
@@ -61,9 +61,9 @@ impl Extend<Tool> for Tools {
     /// the first of them.
     fn extend<T: IntoIterator<Item = Tool>>(&mut self, tools: T) {
         for tool in tools {
-            match self.places.get(&*tool.name) {
+            match self.positions.get(&*tool.name) {
                 None => {
-                    self.places.insert(tool.name.to_string(), self.tools.len());
+                    self.positions.insert(tool.name.to_string(), self.tools.len());
                     self.tools.push(tool);
                 }
                 Some(&first) if self.tools[first] != tool => self.shadowed.push(tool),

@@ -37,8 +37,8 @@ impl Unmatched {
 impl WatchedNames for Vec<Unmatched> {
     fn see(&mut self, name: &str) {
         for unmatched in self {
-            for place in unmatched.patterns.which(name) {
-                unmatched.matched[place] = true;
+            for index in unmatched.patterns.which(name) {
+                unmatched.matched[index] = true;
             }
         }
     }

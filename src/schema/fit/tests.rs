@@ -19,16 +19,19 @@ fn array<const N: usize>(elements: [PartialValue; N]) -> PartialValue {
 }
 
 /// Returns the path and message of each misfit. The paths are JSON Pointers.
-fn told(schema: &Value, arguments: &PartialValue) -> Vec<(String, String)> {
+fn reported_misfits(schema: &Value, arguments: &PartialValue) -> Vec<(String, String)> {
     let schema = schema.as_object().unwrap();
-    misfits(schema, arguments).into_iter().map(|told| (pointer(&told.path), told.message)).collect()
+    misfits(schema, arguments)
+        .into_iter()
+        .map(|misfit| (pointer(&misfit.path), misfit.message))
+        .collect()
 }
 
 #[track_caller]
-fn assert_told(schema: &Value, arguments: &PartialValue, expected: &[(&str, &str)]) {
-    let told = told(schema, arguments);
-    let told: Vec<_> = told.iter().map(|(path, message)| (&**path, &**message)).collect();
-    assert_eq!(told, expected, "{arguments:?} for {schema}");
+fn assert_misfits(schema: &Value, arguments: &PartialValue, expected: &[(&str, &str)]) {
+    let misfits = reported_misfits(schema, arguments);
+    let misfits: Vec<_> = misfits.iter().map(|(path, message)| (&**path, &**message)).collect();
+    assert_eq!(misfits, expected, "{arguments:?} for {schema}");
 }
 
 /// Returns a typical input schema of a search tool.
@@ -68,7 +71,7 @@ fn arguments_that_may_be_valid_are_not_reported() {
         object([("query", UNKNOWN), ("filter", object([("author", OPTIONAL), ("year", UNKNOWN)]))]),
         known(json!({ "query": "x", "sort": "new", "filter": { "author": null } })),
     ] {
-        assert_told(&search(), &arguments, &[]);
+        assert_misfits(&search(), &arguments, &[]);
     }
 }
 
@@ -88,7 +91,7 @@ fn missing_required_member_is_reported() {
         (object([("query", UNKNOWN), ("filter", known(json!("{}")))]), vec![("/filter", author)]),
         (object([("filter", object([]))]), vec![("", query), ("/filter", author)]),
     ] {
-        assert_told(&search(), &arguments, &expected);
+        assert_misfits(&search(), &arguments, &expected);
     }
 }
 
@@ -102,16 +105,16 @@ fn unknown_member_is_reported() {
         json!({ "$ref": "#/$defs/a", "$defs": { "a": { "properties": { "query": {} } } } }),
     ] {
         for member in [UNKNOWN, OPTIONAL, known(json!(1))] {
-            assert_told(&schema, &object([("qurey", member)]), &[("", slip)]);
+            assert_misfits(&schema, &object([("qurey", member)]), &[("", slip)]);
         }
-        assert_told(&schema, &known(json!({ "qurey": 1 })), &[("", slip)]);
+        assert_misfits(&schema, &known(json!({ "qurey": 1 })), &[("", slip)]);
         let other = object([("x", UNKNOWN)]);
-        assert_told(&schema, &other, &[("", "the tool's schema has no `x`")]);
+        assert_misfits(&schema, &other, &[("", "the tool's schema has no `x`")]);
     }
     let inner =
         object([("query", UNKNOWN), ("filter", object([("author", UNKNOWN), ("yaer", UNKNOWN)]))]);
     let slip = "the tool's schema has no `yaer`: did you mean `year`?";
-    assert_told(&search(), &inner, &[("/filter", slip)]);
+    assert_misfits(&search(), &inner, &[("/filter", slip)]);
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn member_of_another_keyword_is_not_reported() {
         json!({ "properties": properties, "unevaluatedProperties": {} }),
         json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$id": "a", "properties": properties } } }),
     ] {
-        assert_told(&schema, &object([("qurey", UNKNOWN)]), &[]);
+        assert_misfits(&schema, &object([("qurey", UNKNOWN)]), &[]);
     }
 }
 
@@ -153,11 +156,15 @@ fn invalid_known_value_is_reported() {
         let mut members =
             vec![(name.to_owned(), known(value.clone())), ("query".to_owned(), UNKNOWN)];
         members.dedup_by(|one, other| one.0 == other.0);
-        assert_told(&search(), &PartialValue::Object(members), &[(path, message)]);
+        assert_misfits(&search(), &PartialValue::Object(members), &[(path, message)]);
     }
     let tags = array([OPTIONAL, known(json!("abcd"))]);
     let message = "the value is longer than 3 characters";
-    assert_told(&search(), &object([("query", UNKNOWN), ("tags", tags)]), &[("/tags/1", message)]);
+    assert_misfits(
+        &search(),
+        &object([("query", UNKNOWN), ("tags", tags)]),
+        &[("/tags/1", message)],
+    );
 }
 
 #[test]
@@ -168,9 +175,9 @@ fn unexpected_array_or_object_is_reported() {
         ("tags", object([("a", UNKNOWN)]), "/tags", "is an object: expected an array"),
         ("filter", array([UNKNOWN]), "/filter", "is an array: expected an object"),
     ] {
-        assert_told(&search(), &object([("query", UNKNOWN), (name, value)]), &[(path, message)]);
+        assert_misfits(&search(), &object([("query", UNKNOWN), (name, value)]), &[(path, message)]);
     }
-    assert_told(&search(), &array([UNKNOWN]), &[("", "is an array: expected an object")]);
+    assert_misfits(&search(), &array([UNKNOWN]), &[("", "is an array: expected an object")]);
 }
 
 /// The validity of a known part can depend on an unknown part.
@@ -185,10 +192,10 @@ fn violations_that_depend_on_unknown_parts_are_not_reported() {
         json!({ "minProperties": 3 }),
         json!({ "dependentRequired": { "a": ["c"] } }),
     ] {
-        assert_told(&schema, &object([("a", known(json!("z"))), ("b", UNKNOWN)]), &[]);
+        assert_misfits(&schema, &object([("a", known(json!("z"))), ("b", UNKNOWN)]), &[]);
     }
     let unique = json!({ "properties": { "a": { "uniqueItems": true, "minItems": 9 } } });
-    assert_told(&unique, &object([("a", array([UNKNOWN, OPTIONAL]))]), &[]);
+    assert_misfits(&unique, &object([("a", array([UNKNOWN, OPTIONAL]))]), &[]);
 }
 
 #[test]
@@ -196,10 +203,14 @@ fn all_violations_of_known_arguments_are_reported() {
     let is = |value: &str| json!({ "properties": { "a": { "const": value } } });
     let schema = json!({ "anyOf": [is("x"), is("y")] });
     let message = "the value is not valid under any of the schemas listed in the 'anyOf' keyword";
-    assert_told(&schema, &known(json!({ "a": "z" })), &[("", message)]);
-    assert_told(&schema, &object([("a", known(json!("z")))]), &[("", message)]);
+    assert_misfits(&schema, &known(json!({ "a": "z" })), &[("", message)]);
+    assert_misfits(&schema, &object([("a", known(json!("z")))]), &[("", message)]);
     let within = json!({ "properties": { "b": schema } });
-    assert_told(&within, &object([("b", object([("a", known(json!("z")))]))]), &[("/b", message)]);
+    assert_misfits(
+        &within,
+        &object([("b", object([("a", known(json!("z")))]))]),
+        &[("/b", message)],
+    );
 }
 
 #[test]
@@ -207,8 +218,8 @@ fn unusable_schema_still_reports_missing_members() {
     let schema =
         json!({ "properties": { "query": { "pattern": "(?=look)" } }, "required": ["query"] });
     let message = "`query` is required by the tool's schema";
-    assert_told(&schema, &known(json!({})), &[("", message)]);
-    assert_told(&schema, &known(json!({ "query": "x" })), &[]);
+    assert_misfits(&schema, &known(json!({})), &[("", message)]);
+    assert_misfits(&schema, &known(json!({ "query": "x" })), &[]);
 }
 
 #[test]
@@ -216,9 +227,9 @@ fn number_of_reported_violations_is_limited() {
     let members: Vec<_> = (0..1_000).map(|n| (n.to_string(), UNKNOWN)).collect();
     let required: Vec<_> = (0..1_000).map(|n| format!("r{n}")).collect();
     let schema = json!({ "properties": { "a": {} }, "required": required });
-    assert_eq!(told(&schema, &PartialValue::Object(members)).len(), MAX_VIOLATIONS);
+    assert_eq!(reported_misfits(&schema, &PartialValue::Object(members)).len(), MAX_VIOLATIONS);
     let circle = json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/a" } } });
-    assert_told(&circle, &object([("a", UNKNOWN)]), &[]);
+    assert_misfits(&circle, &object([("a", UNKNOWN)]), &[]);
 }
 
 fn some_key() -> impl Strategy<Value = String> {
@@ -314,6 +325,6 @@ proptest! {
             "$defs": { "text": { "type": "string" } },
         });
         let arguments = blanked(json!({ "a": value }), &mut coins.into_iter().cycle());
-        prop_assert_eq!(told(&schema, &arguments), []);
+        prop_assert_eq!(reported_misfits(&schema, &arguments), []);
     }
 }

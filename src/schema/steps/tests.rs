@@ -129,8 +129,8 @@ fn schema_that_takes_long_to_read_is_rejected() {
         (json!({ "examples": identities(MAX_IDENTITIES + 1) }), "identities"),
         (json!({ "prefixItems": parts(MAX_SUBSCHEMAS) }), "parts"),
     ] {
-        let told = Steps::read(&schema).map(drop).unwrap_err().to_string();
-        assert!(told.contains(reason), "{told}");
+        let error = Steps::read(&schema).map(drop).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
     }
     let schema = json!({ "prefixItems": parts(MAX_SUBSCHEMAS - 1), "examples": identities(9) });
     assert!(Steps::read(&schema).is_ok());
@@ -149,8 +149,8 @@ fn expressions_that_take_long_to_parse_are_rejected() {
         format!("(?i){}", r"\p{L}".repeat(60)),
         r"\pL".repeat(4_000),
     ] {
-        let told = Steps::read(&json!({ "pattern": pattern })).map(drop).unwrap_err().to_string();
-        assert!(told.contains("classes of characters"), "{told}");
+        let error = Steps::read(&json!({ "pattern": pattern })).map(drop).unwrap_err().to_string();
+        assert!(error.contains("classes of characters"), "{error}");
     }
     for pattern in
         [r"^[\w.+-]+@[\w-]+(\.[\w-]+)+$", r"(?i)^[a-z]+\p{L}$", r"(?<i>é)", r"(?:\u0069)"]
@@ -167,8 +167,8 @@ fn compiled_expressions_are_limited_in_size() {
         json!({ "properties": properties })
     };
     assert!(Steps::read(&schema(2)).is_ok());
-    let told = Steps::read(&schema(50)).map(drop).unwrap_err().to_string();
-    assert!(told.contains("1048576 bytes when compiled"), "{told}");
+    let error = Steps::read(&schema(50)).map(drop).unwrap_err().to_string();
+    assert!(error.contains("1048576 bytes when compiled"), "{error}");
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn parts_that_a_validator_copies_are_limited() {
         json!({ "properties": properties, "$defs": { "all": { "allOf": all } } })
     };
     assert!(Steps::read(&schema(10)).is_ok());
-    let told = Steps::read(&schema(50)).map(drop).unwrap_err().to_string();
-    assert!(told.contains("`unevaluatedProperties`"), "{told}");
+    let error = Steps::read(&schema(50)).map(drop).unwrap_err().to_string();
+    assert!(error.contains("`unevaluatedProperties`"), "{error}");
 }
 
 #[test]

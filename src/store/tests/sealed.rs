@@ -169,11 +169,11 @@ fn sealed_state_of_maximum_size_fits_exactly() {
 fn signed_and_sealed_states_are_rejected_by_the_other_store() {
     let [signed_text, sealed_text] =
         [&signed() as &dyn Store, &sealed()].map(|store| put(store, b"state", b"").unwrap());
-    let told = take(&sealed(), &signed_text, b"").unwrap_err().to_string();
-    assert!(told.contains("signed, not encrypted"), "{told}");
-    assert!(told.contains("by an earlier version or with `store = \"signed\"`"), "{told}");
-    let told = take(&signed(), &sealed_text, b"").unwrap_err().to_string();
-    assert!(told.contains("created with `store = \"sealed\"`"), "{told}");
+    let message = take(&sealed(), &signed_text, b"").unwrap_err().to_string();
+    assert!(message.contains("signed, not encrypted"), "{message}");
+    assert!(message.contains("by an earlier version or with `store = \"signed\"`"), "{message}");
+    let message = take(&signed(), &sealed_text, b"").unwrap_err().to_string();
+    assert!(message.contains("created with `store = \"sealed\"`"), "{message}");
 }
 
 #[test]

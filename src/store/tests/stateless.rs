@@ -123,9 +123,9 @@ macro_rules! tests_of {
                 for store in [$Store::ephemeral(), store()] {
                     let text = put(&store, b"state", b"").unwrap();
                     let refused = take(&store, &with_part(&text, 1, &other), b"").unwrap_err();
-                    let told = refused.to_string();
-                    assert!(told.contains("created by another process, or before a restart"));
-                    assert!(told.contains("set the same `[state] keys`"), "{told}");
+                    let message = refused.to_string();
+                    assert!(message.contains("created by another process, or before a restart"));
+                    assert!(message.contains("set the same `[state] keys`"), "{message}");
                 }
             }
 
@@ -133,8 +133,8 @@ macro_rules! tests_of {
             fn unknown_key_is_named() {
                 let other = $Store::ring([("2026-11", OTHER_KEY)]).unwrap();
                 let text = put(&other, b"state", b"").unwrap();
-                let told = take(&store(), &text, b"").unwrap_err().to_string();
-                assert!(told.contains("its key \"2026-11\" is unknown"), "{told}");
+                let message = take(&store(), &text, b"").unwrap_err().to_string();
+                assert!(message.contains("its key \"2026-11\" is unknown"), "{message}");
             }
 
             #[test]
@@ -146,8 +146,8 @@ macro_rules! tests_of {
                     let error = put(&store, &vec![b'x'; bytes], b"").unwrap_err();
                     let PutError::TooLarge { bytes, max } = error else { panic!("{error}") };
                     assert!(bytes > 1_000 && max == 1_000, "{error}");
-                    let told = error.to_string();
-                    assert!(told.contains("at most 1000 (`max_state_bytes`)"), "{told}");
+                    let message = error.to_string();
+                    assert!(message.contains("at most 1000 (`max_state_bytes`)"), "{message}");
                 }
             }
 

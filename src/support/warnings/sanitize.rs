@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn text_written_in_pieces_is_truncated_as_a_whole() {
         let pieces = ["x", "y"].map(|letter| letter.repeat(60));
-        let told = format!("{}{}…", pieces[0], "y".repeat(40));
-        assert_eq!(Sanitized(format_args!("{}{}", pieces[0], pieces[1])).to_string(), told);
+        let expected = format!("{}{}…", pieces[0], "y".repeat(40));
+        assert_eq!(Sanitized(format_args!("{}{}", pieces[0], pieces[1])).to_string(), expected);
     }
 }

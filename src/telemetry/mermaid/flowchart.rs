@@ -179,9 +179,10 @@ impl Flowchart {
             Shape::Answer => (record.runs.summary().into_iter().collect(), record.runs.worst()),
             _ => {
                 let Some(branch) = record.branches.get(id) else { return (Vec::new(), None) };
-                let elements = branch.elements.summary().map(|told| format!("elements: {told}"));
-                let told = branch.own.summary().into_iter().chain(elements).collect();
-                (told, branch.own.worst().or_else(|| branch.elements.worst()))
+                let elements =
+                    branch.elements.summary().map(|summary| format!("elements: {summary}"));
+                let lines = branch.own.summary().into_iter().chain(elements).collect();
+                (lines, branch.own.worst().or_else(|| branch.elements.worst()))
             }
         }
     }

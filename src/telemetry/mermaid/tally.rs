@@ -129,7 +129,7 @@ impl Tally {
     pub(super) fn summary(&self) -> Option<String> {
         let worst = self.worst()?;
         let all: u64 = self.counts.iter().sum();
-        let mut told = if all == 1 {
+        let mut summary = if all == 1 {
             worst.words().to_owned()
         } else {
             let counts = STATUSES.into_iter().zip(self.counts).filter(|(_, count)| *count > 0);
@@ -138,18 +138,18 @@ impl Tally {
         };
         if !self.reasons.is_empty() {
             let reasons: Vec<_> = self.reasons.iter().copied().collect();
-            told = format!("{told} ({})", reasons.join(", "));
+            summary = format!("{summary} ({})", reasons.join(", "));
         }
         // Durations of less than a millisecond are not shown.
         let millis = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         if millis > 0 {
             let at_most = if all == 1 { "" } else { "at most " };
-            told = format!("{told} in {at_most}{:?}", Duration::from_millis(millis));
+            summary = format!("{summary} in {at_most}{:?}", Duration::from_millis(millis));
         }
         if self.attempts > all {
-            told = format!("{told}, {} attempts", self.attempts);
+            summary = format!("{summary}, {} attempts", self.attempts);
         }
-        Some(told)
+        Some(summary)
     }
 
     const fn count_mut(&mut self, status: Status) -> &mut u64 {

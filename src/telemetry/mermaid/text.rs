@@ -41,9 +41,9 @@ impl<T: AsRef<str>> fmt::Display for Label<'_, T> {
 
 /// Writes a string as one line of a label. Special characters are escaped.
 fn write_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let shown = printable(text);
+    let text = printable(text);
     let mut before = None;
-    let mut chars = shown.chars().peekable();
+    let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let is_within = before.is_some_and(char::is_alphanumeric)
             && chars.peek().is_some_and(|c| c.is_alphanumeric());
@@ -78,15 +78,15 @@ fn printable(text: &str) -> String {
     let words: Vec<&str> = start.split(is_blank).filter(|word| !word.is_empty()).collect();
     let words = words.join(" ").replace(is_no_text, &REPLACEMENT.to_string());
     let mut chars = words.chars();
-    let mut shown: String = chars.by_ref().take(MAX_CHARS).collect();
+    let mut line: String = chars.by_ref().take(MAX_CHARS).collect();
     if chars.next().is_some() || start.len() < text.len() {
-        shown.push('…');
+        line.push('…');
     }
-    if shown.is_empty() {
+    if line.is_empty() {
         // Mermaid does not support empty labels.
-        shown.push(REPLACEMENT);
+        line.push(REPLACEMENT);
     }
-    shown
+    line
 }
 
 /// Returns `true` if a character changes the text direction (Unicode Standard Annex #9) or is

@@ -46,8 +46,8 @@ impl End {
         match reply.error() {
             Some(error) => {
                 let ErrorCode(code) = error.code;
-                let is_ours = matches!(code, -32603 | -32099..=-32000);
-                let error = is_ours.then(|| Self::of_code(code));
+                let is_server_error = matches!(code, -32603 | -32099..=-32000);
+                let error = is_server_error.then(|| Self::of_code(code));
                 Self { status: "failed", error, code: Some(code) }
             }
             None if reply.asks() => Self::SUSPENDED,

@@ -77,10 +77,10 @@ pub(crate) async fn serve_with_page(
     tracing::info!("serving a page at {}", page.url());
     let source = Source::Live(session.gateway.clone());
     let redacted = session.redacted.clone();
-    let shown = PageState::new(file, session.observed.clone(), runs.clone(), redacted, source);
+    let state = PageState::new(file, session.observed.clone(), runs.clone(), redacted, source);
     tokio::select! {
         served = served => served,
-        failed = page.serve(shown) => match failed? {},
+        failed = page.serve(state) => match failed? {},
     }
 }
 
@@ -119,10 +119,10 @@ impl Page {
     /// # Errors
     ///
     /// Returns an error if the runtime cannot use the socket.
-    pub(crate) async fn serve(self, shown: PageState) -> io::Result<Infallible> {
+    pub(crate) async fn serve(self, state: PageState) -> io::Result<Infallible> {
         let listener = Listener::from_std(self.listener, LIMITS)?;
-        let can_cancel = self.address.ip().is_loopback() && matches!(shown.source, Source::Live(_));
-        let (guard, shown) = (self.guard, Arc::new(PageState { can_cancel, ..shown }));
+        let can_cancel = self.address.ip().is_loopback() && matches!(state.source, Source::Live(_));
+        let (guard, state) = (self.guard, Arc::new(PageState { can_cancel, ..state }));
         let mut app = Router::new()
             .route("/api/about", get(about))
             .route("/api/catalog", get(catalog))
@@ -134,14 +134,14 @@ impl Page {
         for (path, kind, text) in FILES {
             app = app.route(path, get(async move || ([(CONTENT_TYPE, kind)], text)));
         }
-        if shown.can_cancel {
+        if state.can_cancel {
             app = app.route("/api/runs/{id}/cancel", post(cancel));
         }
         let guarded = middleware::from_fn(move |request, next| guard.check(request, next));
-        let app = app.layer(guarded).with_state(shown.clone());
+        let app = app.layer(guarded).with_state(state.clone());
         tokio::select! {
             never = listener.serve_forever(app) => Ok(never),
-            never = stream::poll_budgets(&shown) => Ok(never),
+            never = stream::poll_budgets(&state) => Ok(never),
         }
     }
 }
@@ -154,29 +154,29 @@ struct RunWithNested {
 }
 
 /// Returns the properties of the page that do not change.
-async fn about(State(shown): App) -> Response {
-    let (is_live, warning) = match &shown.source {
+async fn about(State(state): App) -> Response {
+    let (is_live, warning) = match &state.source {
         Source::Live(_) => (true, None),
         Source::Recording { warning, .. } => (false, warning.as_ref()),
     };
     json_response(&json!({
-        "instance": shown.instance,
+        "instance": state.instance,
         "version": env!("CARGO_PKG_VERSION"),
-        "file": shown.file,
+        "file": state.file,
         "is_live": is_live,
-        "can_cancel": shown.can_cancel,
-        "shows_data": shown.runs.shows_data(),
+        "can_cancel": state.can_cancel,
+        "shows_data": state.runs.shows_data(),
         "warning": warning,
     }))
 }
 
 /// Returns the tools and composites.
-async fn catalog(State(shown): App) -> Response {
-    let _listing = shown.listing.lock().await;
-    let config = shown.observed.config().borrow().clone();
-    let catalog = match (&shown.source, config) {
+async fn catalog(State(state): App) -> Response {
+    let _listing = state.listing.lock().await;
+    let config = state.observed.config().borrow().clone();
+    let catalog = match (&state.source, config) {
         (Source::Live(gateway), Some(config)) => {
-            catalog::live(gateway, &config, &shown.redacted).await
+            catalog::live(gateway, &config, &state.redacted).await
         }
         (Source::Live(_), None) => Value::Null,
         (Source::Recording { composites, .. }, _) => catalog::recorded(composites),
@@ -185,37 +185,37 @@ async fn catalog(State(shown): App) -> Response {
 }
 
 /// Returns the states of the backends.
-async fn backends(State(shown): App) -> Response {
-    let config = shown.observed.config().borrow().clone();
-    let backends = match (&shown.source, config) {
+async fn backends(State(state): App) -> Response {
+    let config = state.observed.config().borrow().clone();
+    let backends = match (&state.source, config) {
         (Source::Live(gateway), Some(config)) => catalog::backends(gateway, &config),
         _ => Value::Null,
     };
-    json_response(&shown.redacted.json(backends))
+    json_response(&state.redacted.json(backends))
 }
 
 /// Returns the budgets, or `null` for a recording.
-async fn budgets(State(shown): App) -> Response {
-    match shown.read_budgets().await {
+async fn budgets(State(state): App) -> Response {
+    match state.read_budgets().await {
         Some(budgets) => json_response(&budgets),
         None => (StatusCode::GATEWAY_TIMEOUT, "a budget store did not answer\n").into_response(),
     }
 }
 
 /// Returns summaries of all runs that are kept, the oldest first.
-async fn runs(State(shown): App) -> Response {
-    shown.runs.since(0, &shown.redacted, |runs, _| json_response(&runs))
+async fn runs(State(state): App) -> Response {
+    state.runs.since(0, &state.redacted, |runs, _| json_response(&runs))
 }
 
 /// Cancels a run that is running, or the task of a run that waits.
-async fn cancel(State(shown): App, Path(id): Path<String>) -> Response {
-    match (shown.runs.cancel(&id), &shown.source) {
+async fn cancel(State(state): App, Path(id): Path<String>) -> Response {
+    match (state.runs.cancel(&id), &state.source) {
         (None, _) => unknown_run(),
         (Some(Cancelled::Running), _) => StatusCode::NO_CONTENT.into_response(),
         (Some(Cancelled::Waiting { task }), Source::Live(gateway)) => {
             match gateway.cancel_task(&task).await {
                 Ok(()) => {
-                    shown.runs.drop_waiting(&id);
+                    state.runs.drop_waiting(&id);
                     StatusCode::NO_CONTENT.into_response()
                 }
                 Err(error) => {
@@ -232,8 +232,8 @@ fn unknown_run() -> Response {
 }
 
 /// Returns a run and the runs nested in it.
-async fn run(State(shown): App, Path(id): Path<String>) -> Response {
-    match shown.runs.run(&id, &shown.redacted) {
+async fn run(State(state): App, Path(id): Path<String>) -> Response {
+    match state.runs.run(&id, &state.redacted) {
         Some((run, nested)) => json_response(&RunWithNested { run, nested }),
         None => unknown_run(),
     }

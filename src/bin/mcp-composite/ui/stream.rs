@@ -30,7 +30,7 @@ const BUDGET_PAUSE: Duration = Duration::from_secs(2);
 /// It has no queue: it remembers the version of the runs that it has received, and a slow page
 /// receives only the latest state of each run.
 struct Subscriber {
-    shown: Arc<PageState>,
+    state: Arc<PageState>,
     version: watch::Receiver<u64>,
     config: watch::Receiver<Option<Arc<Config>>>,
     /// The version of the runs that were sent; `None` before the first event.
@@ -41,18 +41,18 @@ struct Subscriber {
 }
 
 /// Streams summaries of the runs that have changed, first of all runs, and the budgets.
-pub(super) async fn events(State(shown): App) -> Response {
-    let Ok(permit) = shown.pages.clone().try_acquire_owned() else {
+pub(super) async fn events(State(state): App) -> Response {
+    let Ok(permit) = state.pages.clone().try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
     };
-    let (version, mut config) = (shown.runs.subscribe(), shown.observed.config());
+    let (version, mut config) = (state.runs.subscribe(), state.observed.config());
     config.mark_unchanged();
-    let mut budgets = shown.budgets.subscribe();
+    let mut budgets = state.budgets.subscribe();
     if !budgets.borrow().is_null() {
         budgets.mark_changed();
     }
-    shown.opened.notify_one();
-    let subscriber = Subscriber { shown, version, config, sent: None, budgets, _permit: permit };
+    state.opened.notify_one();
+    let subscriber = Subscriber { state, version, config, sent: None, budgets, _permit: permit };
     let events = stream::unfold(subscriber, |mut subscriber| async move {
         let event = subscriber.next().await?;
         Some((Ok::<_, Infallible>(event), subscriber))
@@ -61,13 +61,13 @@ pub(super) async fn events(State(shown): App) -> Response {
 }
 
 /// Reads the budgets from their stores while pages are open, once for all pages.
-pub(super) async fn poll_budgets(shown: &PageState) -> Infallible {
+pub(super) async fn poll_budgets(state: &PageState) -> Infallible {
     loop {
-        if shown.budgets.receiver_count() == 0 {
-            shown.opened.notified().await;
+        if state.budgets.receiver_count() == 0 {
+            state.opened.notified().await;
         }
-        if let Some(budgets) = shown.read_budgets().await {
-            shown.budgets.send_if_modified(|current| {
+        if let Some(budgets) = state.read_budgets().await {
+            state.budgets.send_if_modified(|current| {
                 let is_new = *current != budgets;
                 *current = budgets;
                 is_new
@@ -75,7 +75,7 @@ pub(super) async fn poll_budgets(shown: &PageState) -> Infallible {
         }
         tokio::select! {
             () = sleep(BUDGET_PAUSE) => (),
-            () = shown.opened.notified() => (),
+            () = state.opened.notified() => (),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Subscriber {
             sleep(PAUSE).await;
         }
         self.version.mark_unchanged();
-        let PageState { runs, redacted, instance, .. } = &*self.shown;
+        let PageState { runs, redacted, instance, .. } = &*self.state;
         let (text, version) = runs.since(self.sent.unwrap_or(0), redacted, |runs, version| {
             (json!({ "instance": instance, "runs": runs }).to_string(), version)
         });

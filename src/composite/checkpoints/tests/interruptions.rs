@@ -171,9 +171,9 @@ async fn only_the_running_element_of_a_sequential_loop_is_lost() {
     assert_eq!(statuses, ["completed", "failed", "completed"]);
     let error = &output["iterations"][1]["error"];
     assert_eq!(error["kind"], "lost");
-    let told = "the server stopped while `each` ran, so the call may have had an effect; set \
+    let message = "the server stopped while `each` ran, so the call may have had an effect; set \
                 `retry_lost = true` if the tool may be called again";
-    assert_eq!(error["message"], told);
+    assert_eq!(error["message"], message);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ async fn stored_questions_are_returned_again_until_they_are_answered() {
     let composite = [pipeline([step("a", "send"), ask("sure"), step("b", "send")])];
     for _ in 0..3 {
         let reply = world.call(&composite, None).await.unwrap();
-        assert_eq!(asked(&reply).unwrap(), ["sure"]);
+        assert_eq!(question_keys(&reply).unwrap(), ["sure"]);
     }
     let stored = ["saves", "saved", "a starts", "a ends", "saves", "saved"];
     assert_eq!(world.entries(), strings(stored));
@@ -51,7 +51,7 @@ async fn repeated_answer_does_not_answer_a_later_question() {
     assert_eq!(world.entries().last().unwrap(), "a starts");
     world.stop_at(0);
     let reply = world.call(&composite, Some(both)).await.unwrap();
-    assert_eq!(asked(&reply).unwrap(), ["two"]);
+    assert_eq!(question_keys(&reply).unwrap(), ["two"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn tool_that_has_received_an_answer_is_lost() {
     for (retry_lost, calls) in [(false, 2), (true, 3)] {
         let (world, composites) = (World::default(), of(retry_lost));
         let reply = world.call(&composites, None).await.unwrap();
-        let answers = Some(accept(&asked(&reply).unwrap()));
+        let answers = Some(accept(&question_keys(&reply).unwrap()));
         world.stop_at(world.entries().len() + 3);
         assert!(world.call(&composites, answers).await.is_none());
         assert_eq!(world.entries().last().unwrap(), "a starts", "{:?}", world.entries());
@@ -83,7 +83,7 @@ async fn running_branch_is_continued_before_the_question_is_asked_again() {
     assert!(world.call(&composite, None).await.is_none());
     world.stop_at(0);
     let reply = world.call(&composite, None).await.unwrap();
-    assert_eq!(asked(&reply).unwrap(), ["sure"]);
+    assert_eq!(question_keys(&reply).unwrap(), ["sure"]);
     assert_eq!(world.calls("b"), 2);
     let reply = world.call(&composite, Some(accept(&strings(["sure"])))).await.unwrap();
     assert_eq!((result(&reply).is_error, world.calls("b")), (Some(false), 2));

@@ -103,12 +103,12 @@ impl Account {
         let mut reserve = self.prepare(&RESERVE);
         reserve.arg(lease).arg(amount.min(MAX)).arg(micros(lasts));
         let times = AtomicU32::new(0);
-        let asked = at.ask(|mut server| {
+        let reply = at.ask(|mut server| {
             times.fetch_add(1, Ordering::Relaxed);
             let reserve = &reserve;
             async move { reserve.invoke_async::<(i64, i64)>(&mut server).await }.boxed()
         });
-        Ok(match asked.await? {
+        Ok(match reply.await? {
             (1, _) => Reserved::Held { was_repeated: times.into_inner() > 1 },
             (_, micros) => {
                 let retry_after = u64::try_from(micros).ok().map(Duration::from_micros);

@@ -20,7 +20,7 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The request for the lease may have been sent. Redis has not responded yet.
-    Asked,
+    Requested,
     /// Redis has reserved the amount. If `was_repeated` is `true`, the request was sent twice, and
     /// Redis may still receive its first copy.
     Held { was_repeated: bool },
@@ -32,8 +32,8 @@ enum State {
 
 impl Lease {
     /// Creates a lease before it is requested from Redis.
-    pub(super) const fn asked(settling: Arc<Settling>, account: Account, name: String) -> Self {
-        Self { settling, account, name, state: State::Asked }
+    pub(super) const fn requested(settling: Arc<Settling>, account: Account, name: String) -> Self {
+        Self { settling, account, name, state: State::Requested }
     }
 
     /// Records that Redis has reserved the amount. `was_repeated` is `true` if the request was sent
@@ -49,7 +49,7 @@ impl Lease {
     }
 
     fn end(&mut self, actual: u64) {
-        let is_unsure = self.state == State::Asked;
+        let is_unsure = self.state == State::Requested;
         let was_repeated = self.state == State::Held { was_repeated: true };
         self.state = State::Ended;
         self.settling.queue(Settlement {

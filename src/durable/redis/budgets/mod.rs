@@ -120,8 +120,8 @@ impl RedisBudgets {
         caller: Option<&str>,
     ) -> Result<u64, RedisError> {
         let account = Account::of(&self.prefix, budget, caller);
-        let asked = account.remaining(&self.settling.connection).await;
-        asked.map_err(|away| RedisError::Unavailable(away.to_string().into()))
+        let remaining = account.remaining(&self.settling.connection).await;
+        remaining.map_err(|away| RedisError::Unavailable(away.to_string().into()))
     }
 
     /// Waits until the used amounts of all ended calls are charged in Redis, or until charging them
@@ -138,10 +138,10 @@ impl RedisBudgets {
         let settling = Arc::clone(&self.settling);
         // Created before the request, so that the reservation is released even if this future is
         // dropped.
-        let lease = Lease::asked(settling, account, Account::lease(&id, amount));
+        let lease = Lease::requested(settling, account, Account::lease(&id, amount));
         let connection = &self.settling.connection;
-        let asked = lease.account.reserve(connection, &lease.name, amount, self.lease);
-        let reserved = asked.await;
+        let reply = lease.account.reserve(connection, &lease.name, amount, self.lease);
+        let reserved = reply.await;
         self.note(reserved.as_ref().err());
         match reserved {
             Ok(Reserved::Held { was_repeated }) => Ok(BudgetPermit::new(lease.held(was_repeated))),

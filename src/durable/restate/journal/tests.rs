@@ -231,9 +231,9 @@ fn server() -> Server {
 /// Executes the run of a case once, and with a crash after each number of events. Returns the
 /// result without a crash.
 async fn check(case: &Case) -> String {
-    let whole = case.execute(&server(), Instant::now(), &Stored::default(), usize::MAX).await;
-    check_replay(case, &whole).await;
-    for crash in 0..=whole.events.len() {
+    let complete = case.execute(&server(), Instant::now(), &Stored::default(), usize::MAX).await;
+    check_replay(case, &complete).await;
+    for crash in 0..=complete.events.len() {
         let (server, begun) = (server(), Instant::now());
         let first = case.execute(&server, begun, &Stored::default(), crash).await;
         if first.outcome.is_some() {
@@ -249,7 +249,7 @@ async fn check(case: &Case) -> String {
         }
         check_replay(case, &second).await;
     }
-    whole.outcome.expect("the run has ended")
+    complete.outcome.expect("the run has ended")
 }
 
 /// Checks that the stored events of a run that has ended have the same commands and the same

@@ -58,8 +58,8 @@ impl<'t> Parser<'_, 't, '_> {
         let (start, used) = self.scope.start(name, &segments, text, first.start)?;
         segments.drain(..used);
         let text = text.to_owned();
-        let (optional, asked, certain) = (false, false, true);
-        self.paths.push(Path { start, segments, optional, asked, certain, text });
+        let (optional, checked, certain) = (false, false, true);
+        self.paths.push(Path { start, segments, optional, checked, certain, text });
         Ok(Expr::Path(self.paths.len() - 1))
     }
 

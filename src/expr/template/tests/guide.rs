@@ -102,8 +102,8 @@ fn every_filter_and_test_is_documented_with_its_result() {
     tests.sort_unstable();
     for (heading, known) in [("Filters", &*filters), ("Tests", &tests)] {
         let rows = rows(heading);
-        let told: Vec<_> = rows.iter().map(|row| code(&row[0])).collect();
-        assert_eq!(told, known);
+        let documented: Vec<_> = rows.iter().map(|row| code(&row[0])).collect();
+        assert_eq!(documented, known);
         for row in &rows {
             let (name, written) = (code(&row[0]), code(&row[1]));
             assert!(written.contains(name), "{written} does not show `{name}`");

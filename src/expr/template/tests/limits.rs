@@ -40,11 +40,11 @@ fn assert_all<'c>(data: Value, cases: impl IntoIterator<Item = (String, Result<V
     let data = Everything(data);
     for (written, expected) in cases {
         let template = Template::parse(&written, &NAMES).unwrap();
-        let told: String = written.chars().take(60).collect();
+        let excerpt: String = written.chars().take(60).collect();
         match (template.evaluate(&data).map_err(|error| error.to_string()), expected) {
-            (Ok(found), Ok(expected)) => assert!(found == expected, "{told}"),
-            (Err(found), Err(expected)) => assert!(found.contains(expected), "{told}: {found}"),
-            (found, expected) => panic!("{told}: {:?} and not {expected:?}", found.map(drop)),
+            (Ok(found), Ok(expected)) => assert!(found == expected, "{excerpt}"),
+            (Err(found), Err(expected)) => assert!(found.contains(expected), "{excerpt}: {found}"),
+            (found, expected) => panic!("{excerpt}: {:?} and not {expected:?}", found.map(drop)),
         }
     }
 }
@@ -237,9 +237,10 @@ fn template_is_accepted_up_to_the_length_and_depth_limits() {
         (ifs(21), Some("statements are nested too deeply")),
         (beside(1_000), None),
     ] {
-        let told = Template::parse(&text, &NAMES).err().map(|error| error.to_string());
-        let told = told.as_deref().map(|told| told.rsplit(" of the template: ").next().unwrap());
-        assert_eq!(told, expected, "{} bytes", text.len());
+        let error = Template::parse(&text, &NAMES).err().map(|error| error.to_string());
+        let reason =
+            error.as_deref().map(|error| error.rsplit(" of the template: ").next().unwrap());
+        assert_eq!(reason, expected, "{} bytes", text.len());
     }
 }
 
@@ -260,8 +261,8 @@ fn values_are_nested_up_to_a_limit() {
         assert!(shallow.evaluate(&Everything(data())).is_ok(), "{expression}");
         let deep = expression.replace("a4", "a18");
         let deep = Template::parse(&deeper(18)(&deep), &NAMES).unwrap();
-        let told = deep.evaluate(&Everything(data())).unwrap_err().to_string();
-        assert!(told.contains("nested more than 200 levels deep"), "{expression}: {told}");
+        let error = deep.evaluate(&Everything(data())).unwrap_err().to_string();
+        assert!(error.contains("nested more than 200 levels deep"), "{expression}: {error}");
     }
     let maps = "'map', ".repeat(2_000);
     let maps = Template::parse(&format!("{{{{ [[[1]]]|map({maps}'length') }}}}"), &NAMES).unwrap();

@@ -88,8 +88,8 @@ fn loop_variable_provides_the_parts_of_an_element() {
         assert_eq!(evaluate(written), Ok(json!(expected)), "{written}");
     }
     // A string has no elements.
-    let told = "`word[0]` has no value".to_owned();
-    assert_eq!(evaluate("{% for word in input.words %}{{ word[0] }}{% endfor %}"), Err(told));
+    let error = "`word[0]` has no value".to_owned();
+    assert_eq!(evaluate("{% for word in input.words %}{{ word[0] }}{% endfor %}"), Err(error));
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn errors_quote_the_text_at_their_position() {
         ("{{ input.words|sum(start='x') }}", "the start of `sum` must be a number"),
         ("{{ input.words|sum('x', 'y') }}", "the start of `sum` must be a number"),
     ] {
-        let told = evaluate(written).unwrap_err();
-        assert_eq!(told.split(" in the template").next(), Some(expected), "{written}");
+        let error = evaluate(written).unwrap_err();
+        assert_eq!(error.split(" in the template").next(), Some(expected), "{written}");
     }
 }
 
@@ -181,9 +181,9 @@ fn names_outside_the_scope_are_unknown() {
         ("{{ workflow.id }}", "workflow"),
         ("{{ loop.index }}", "loop"),
     ] {
-        let told = Template::parse(written, &names).unwrap_err().to_string();
+        let error = Template::parse(written, &names).unwrap_err().to_string();
         let expected = format!("unknown name `{name}`: expected `input`");
-        assert!(told.ends_with(&expected), "{told}");
+        assert!(error.ends_with(&expected), "{error}");
     }
 }
 
@@ -209,7 +209,7 @@ fn reference_into_a_scalar_has_no_value() {
     let data = Everything(data());
     for written in ["$index.x", "$steps.a.status[0]", "$workflow.id.x"] {
         let reference = Expression::parse_in(&json!(written), &NAMES).unwrap();
-        let told = reference.evaluate_in(&data).unwrap_err().to_string();
-        assert_eq!(told, format!("`{written}` has no value"));
+        let error = reference.evaluate_in(&data).unwrap_err().to_string();
+        assert_eq!(error, format!("`{written}` has no value"));
     }
 }

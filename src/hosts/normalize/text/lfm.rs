@@ -93,13 +93,13 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
     let list = inner.unwrap_or(body);
     let mut open = Vec::new();
     let mut items = Vec::new();
-    let (mut quote, mut begin, mut place) = (None, 0, 0);
+    let (mut quote, mut begin, mut position) = (None, 0, 0);
     let bytes = list.as_bytes();
     let mut end = None;
-    while place < bytes.len() {
-        let byte = bytes[place];
+    while position < bytes.len() {
+        let byte = bytes[position];
         match (quote, byte) {
-            (Some(_), b'\\') => place += 1,
+            (Some(_), b'\\') => position += 1,
             (Some(quoted), _) if byte == quoted => quote = None,
             (Some(_), _) => (),
             (None, b'"' | b'\'') => quote = Some(byte),
@@ -107,7 +107,7 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
             (None, b'[') => open.push(b']'),
             (None, b'{') => open.push(b'}'),
             (None, b']') if open.is_empty() && inner.is_some() => {
-                end = Some(place);
+                end = Some(position);
                 break;
             }
             (None, b')' | b']' | b'}') if open.pop() != Some(byte) => {
@@ -116,13 +116,13 @@ fn items(body: &str, most: usize) -> (Vec<&str>, Option<Problem>) {
             (None, b',') if open.is_empty() => {
                 // Further items are still scanned, to check the brackets of the whole list.
                 if items.len() < most {
-                    items.push(list[begin..place].trim());
+                    items.push(list[begin..position].trim());
                 }
-                begin = place + 1;
+                begin = position + 1;
             }
             (None, _) => (),
         }
-        place += 1;
+        position += 1;
     }
     match (open.last(), inner, end) {
         (Some(&missing), ..) => return (items, Some(missing_bracket(missing))),

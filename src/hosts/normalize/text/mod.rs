@@ -149,18 +149,20 @@ impl Markers {
     fn end_outside_texts(&self, body: &str) -> Option<usize> {
         let bytes = body.as_bytes();
         let mut quote = None;
-        let mut place = 0;
-        while place < bytes.len() {
-            let byte = bytes[place];
+        let mut position = 0;
+        while position < bytes.len() {
+            let byte = bytes[position];
             match quote {
-                Some(_) if byte == b'\\' => place += 1,
+                Some(_) if byte == b'\\' => position += 1,
                 Some(open) if byte == open => quote = None,
                 Some(_) => (),
                 None if self.quotes.contains(&byte) => quote = Some(byte),
-                None if bytes[place..].starts_with(self.end.as_bytes()) => return Some(place),
+                None if bytes[position..].starts_with(self.end.as_bytes()) => {
+                    return Some(position);
+                }
                 None => (),
             }
-            place += 1;
+            position += 1;
         }
         None
     }
@@ -171,8 +173,8 @@ impl Markers {
 /// Returns `None` if the line contains no such `</think>`.
 fn after_thought(text: &str) -> Option<&str> {
     let mut is_opened_here = false;
-    for (place, _) in text.match_indices(['<', '\n']) {
-        let rest = &text[place..];
+    for (position, _) in text.match_indices(['<', '\n']) {
+        let rest = &text[position..];
         match rest.strip_prefix(THOUGHT) {
             Some(after) if !is_opened_here => return Some(after),
             Some(_) => is_opened_here = false,

@@ -164,8 +164,8 @@ fn malformed_call_reports_what_was_expected() {
         ("f(x=[1)", "malformed call: a `)` closes nothing"),
         ("f()]", "malformed call: expected nothing after the list, found `]`"),
     ];
-    for (call, told) in texts {
-        assert_eq!(read(Provider::Lfm, &lfm(call))[0], Err(told.to_owned()), "{call}");
+    for (call, expected) in texts {
+        assert_eq!(read(Provider::Lfm, &lfm(call))[0], Err(expected.to_owned()), "{call}");
     }
     let read = read(Provider::Lfm, &format!("{START}[f(x=1){END}"));
     assert_eq!(read, [Err("malformed call: there is a `]` missing".to_owned())]);

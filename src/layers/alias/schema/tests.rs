@@ -30,7 +30,7 @@ fn arguments() -> Arguments {
     ])
 }
 
-fn shown(schema: Value) -> Value {
+fn client_schema(schema: Value) -> Value {
     rewrite(&object(schema), &arguments()).schema.into()
 }
 
@@ -41,32 +41,32 @@ fn is_valid(schema: &Value, value: &Value) -> Option<bool> {
 }
 
 /// Returns the schema of the argument `k` that clients see.
-fn shown_of_k(schema: &Value) -> Value {
-    shown(json!({ "properties": { "k": schema } }))["properties"]["k"].clone()
+fn client_schema_of_k(schema: &Value) -> Value {
+    client_schema(json!({ "properties": { "k": schema } }))["properties"]["k"].clone()
 }
 
 #[test]
 fn root_lists_the_properties_visible_to_clients() {
     let integer = || json!({ "type": "integer" });
     let properties = || json!({ "a": integer(), "b": integer(), "c": integer(), "k": integer() });
-    let shown_properties = || json!({ "x": integer(), "k": integer() });
+    let client_properties = || json!({ "x": integer(), "k": integer() });
     let cases = [
         (
             json!({ "properties": properties(), "required": ["a", "b", "k"], "additionalProperties": false }),
-            json!({ "properties": shown_properties(), "required": ["x", "k"], "additionalProperties": false }),
+            json!({ "properties": client_properties(), "required": ["x", "k"], "additionalProperties": false }),
         ),
         (
             json!({ "properties": properties(), "additionalProperties": integer(), "title": "t", "x-own": 1 }),
-            json!({ "properties": shown_properties(), "additionalProperties": integer(), "title": "t" }),
+            json!({ "properties": client_properties(), "additionalProperties": integer(), "title": "t" }),
         ),
         // It is unknown which arguments the other keywords describe.
         (
             json!({ "properties": properties(), "patternProperties": { "^k": {} }, "additionalProperties": false }),
-            json!({ "properties": shown_properties() }),
+            json!({ "properties": client_properties() }),
         ),
         (
             json!({ "properties": properties(), "anyOf": [{ "required": ["a"] }], "minProperties": 1, "default": { "a": 1 } }),
-            json!({ "properties": shown_properties() }),
+            json!({ "properties": client_properties() }),
         ),
         (
             json!({ "properties": { "k": { "properties": { "a": integer() }, "required": ["a"] } } }),
@@ -77,7 +77,7 @@ fn root_lists_the_properties_visible_to_clients() {
     for (schema, expected) in cases {
         let mut expected = object(expected);
         expected.insert("type".to_owned(), "object".into());
-        assert_eq!(shown(schema.clone()), Value::Object(expected), "{schema}");
+        assert_eq!(client_schema(schema.clone()), Value::Object(expected), "{schema}");
     }
 }
 
@@ -93,7 +93,7 @@ fn names_declared_only_in_subschemas_are_listed() {
         json!({ "$ref": "#/$defs/A", "$defs": { "A": { "allOf": [{ "$ref": "#/$defs/B" }] }, "B": properties() } }),
     ] {
         let expected = json!({ "type": "object", "properties": { "x": {}, "k": {} } });
-        assert_eq!(shown(schema.clone()), expected, "{schema}");
+        assert_eq!(client_schema(schema.clone()), expected, "{schema}");
     }
 }
 
@@ -106,10 +106,10 @@ fn schema_of_an_argument_is_copied_if_all_of_it_is_understood() {
         json!({ "items": [true, { "enum": [1] }], "additionalItems": false }),
         json!(true),
     ] {
-        assert_eq!(shown_of_k(&schema), schema);
+        assert_eq!(client_schema_of_k(&schema), schema);
     }
     let named = json!({ "$anchor": "k", "$defs": { "d": {} }, "type": "string", "x-own": "v" });
-    assert_eq!(shown_of_k(&named), json!({ "type": "string" }));
+    assert_eq!(client_schema_of_k(&named), json!({ "type": "string" }));
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn argument_that_is_not_understood_keeps_its_type_and_description() {
         json!({ "properties": { "tree": { "$ref": "#" } } }),
         json!({ "extends": {} }),
     ] {
-        assert_eq!(shown_of_k(&described(more.clone())), described(json!({})), "{more}");
+        assert_eq!(client_schema_of_k(&described(more.clone())), described(json!({})), "{more}");
     }
     // Up to draft 7, the type beside a reference is ignored.
     let beside = json!({ "$ref": "http://example.com/", "type": "string", "description": "d" });
-    assert_eq!(shown_of_k(&beside), json!({ "description": "d" }));
+    assert_eq!(client_schema_of_k(&beside), json!({ "description": "d" }));
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn only_definitions_that_visible_arguments_use_are_shown() {
             "Secret": { "type": "string" },
         },
     });
-    let shown = shown(schema.clone());
-    assert_eq!(shown["properties"]["k"], schema["properties"]["k"]);
+    let rewritten = client_schema(schema.clone());
+    assert_eq!(rewritten["properties"]["k"], schema["properties"]["k"]);
     let expected = json!({ "Deep": schema["$defs"]["Deep"], "Open": schema["$defs"]["Open"] });
-    assert_eq!(shown["$defs"], expected);
+    assert_eq!(rewritten["$defs"], expected);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn definition_of_all_arguments_is_not_shown() {
         let definitions = json!({ "Whole": anchored, "Other": { "$ref": "#/$defs/Whole" }, "a b": { "$ref": "#/$defs/Whole" } });
         schema.insert("$defs".to_owned(), definitions);
         let expected = json!({ "type": "object", "properties": { "k": {} } });
-        assert_eq!(shown(schema.into()), expected, "{speaks}");
+        assert_eq!(client_schema(schema.into()), expected, "{speaks}");
     }
 }
 
@@ -186,7 +186,7 @@ fn rewriting_cyclic_references_terminates() {
         json!({ "allOf": 1, "properties": [], "required": {}, "$ref": 5, "not": "x", "$defs": 3 }),
         json!({ "properties": { "k": { "$ref": "#/nowhere" }, "l": { "$ref": "#anchor" } } }),
     ] {
-        assert_eq!(shown(schema)["type"], "object");
+        assert_eq!(client_schema(schema)["type"], "object");
     }
 }
 
@@ -202,10 +202,10 @@ fn schema_is_copied_up_to_a_depth_and_a_size() {
     for (levels, around) in around {
         let nested = |depth: usize| (0..depth).fold(json!(true), |schema, _| around(schema));
         let deepest = nested(128 / levels);
-        assert_eq!(shown_of_k(&deepest), deepest);
-        assert_eq!(shown_of_k(&nested(128 / levels + 1)), json!({}));
+        assert_eq!(client_schema_of_k(&deepest), deepest);
+        assert_eq!(client_schema_of_k(&nested(128 / levels + 1)), json!({}));
     }
-    let of = |data: Value| shown_of_k(&json!({ "default": data, "type": "string" }));
+    let of = |data: Value| client_schema_of_k(&json!({ "default": data, "type": "string" }));
     for data in
         [json!("x".repeat(1 << 20)), json!(vec![1; 600_000]), json!({ "": vec![1; 600_000] })]
     {
@@ -217,14 +217,14 @@ fn schema_is_copied_up_to_a_depth_and_a_size() {
 
 #[test]
 fn schemas_are_not_copied_if_too_many_describe_all_arguments() {
-    let shown = |count: usize| {
+    let properties = |count: usize| {
         let many = vec![json!({ "required": ["k"] }); count];
-        shown(json!({ "properties": { "k": { "minimum": 1 } }, "allOf": many }))["properties"]
-            .clone()
+        let schema = json!({ "properties": { "k": { "minimum": 1 } }, "allOf": many });
+        client_schema(schema)["properties"].clone()
     };
     // The root counts as one of the visited schemas.
-    assert_eq!(shown(999), json!({ "k": { "minimum": 1 } }));
-    assert_eq!(shown(1_000), json!({ "k": {} }));
+    assert_eq!(properties(999), json!({ "k": { "minimum": 1 } }));
+    assert_eq!(properties(1_000), json!({ "k": {} }));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn some_schema() -> impl Strategy<Value = Value> {
 }
 
 /// Creates a schema whose definitions are all at the root, because `$ref` refers to them there.
-fn whole(schema: Value) -> JsonObject {
+fn with_root_definitions(schema: Value) -> JsonObject {
     fn lift(schema: &mut Value, definitions: &mut JsonObject) {
         match schema {
             Value::Object(members) => {
@@ -386,9 +386,9 @@ proptest! {
         arguments in some_arguments(),
         given in vec(proptest::collection::btree_map(some_name(), some_value(), 0..4), 8),
     ) {
-        let original = whole(schema);
+        let original = with_root_definitions(schema);
         let rewritten = rewrite(&original, &arguments);
-        let (original, shown) = (Value::Object(original), Value::Object(rewritten.schema));
+        let (original, rewritten) = (Value::Object(original), Value::Object(rewritten.schema));
         for given in given {
             let mut sent = Some(given.clone().into_iter().collect::<JsonObject>());
             if arguments.translate(&mut sent).is_err() {
@@ -402,8 +402,8 @@ proptest! {
             }
             if taken == Some(true) {
                 prop_assert_eq!(
-                    is_valid(&shown, &given), taken,
-                    "{} -> {}: {} is sent as {}", original, shown, given, sent
+                    is_valid(&rewritten, &given), taken,
+                    "{} -> {}: {} is sent as {}", original, rewritten, given, sent
                 );
             }
         }
@@ -425,13 +425,13 @@ fn some_argument() -> impl Strategy<Value = String> {
 }
 
 /// Returns schema keywords that mention a hidden argument.
-fn telling() -> impl Strategy<Value = Value> {
-    let telling = [
+fn revealing() -> impl Strategy<Value = Value> {
+    let keywords = [
         json!({ "default": "acme-internal", "enum": ["acme-internal"] }),
         json!({ "$ref": "#/$defs/organisation" }),
         json!({ "anyOf": [{ "const": "acme-internal" }, { "$ref": "#organisation" }] }),
     ];
-    select(telling.to_vec())
+    select(keywords.to_vec())
 }
 
 /// Returns schema keywords that mention only a visible argument.
@@ -460,19 +460,19 @@ fn harmless() -> impl Strategy<Value = Value> {
 }
 
 /// Returns a schema that describes the whole arguments object.
-fn some_telling_schema() -> impl Strategy<Value = Value> {
+fn some_revealing_schema() -> impl Strategy<Value = Value> {
     let member = prop_oneof![
-        (telling(), harmless(), harmless()).prop_map(|(organisation, query, k)| {
+        (revealing(), harmless(), harmless()).prop_map(|(organisation, query, k)| {
             ("properties", json!({ "organisation": organisation, "long_query": query, "k": k }))
         }),
-        (some_argument(), telling()).prop_map(|(name, schema)| {
+        (some_argument(), revealing()).prop_map(|(name, schema)| {
             let of_hidden = if name == "organisation" { schema } else { json!({}) };
             ("properties", json!({ name: of_hidden }))
         }),
-        (some_secret(), telling()).prop_map(|(name, schema)| {
+        (some_secret(), revealing()).prop_map(|(name, schema)| {
             ("patternProperties", json!({ format!("^{name}$"): schema, "^k": {} }))
         }),
-        telling().prop_map(|schema| ("patternProperties", json!({ "^organi[sz]": schema }))),
+        revealing().prop_map(|schema| ("patternProperties", json!({ "^organi[sz]": schema }))),
         some_argument().prop_map(|name| ("propertyNames", json!({ "enum": ["j", name] }))),
         some_secret()
             .prop_map(|name| ("propertyNames", json!({ "pattern": format!("^(k|{name})$") }))),
@@ -516,8 +516,8 @@ proptest! {
 
     #[test]
     fn rewritten_schema_contains_no_secret(
-        schema in some_telling_schema(),
-        all in some_telling_schema(),
+        schema in some_revealing_schema(),
+        all in some_revealing_schema(),
     ) {
         let mut schema = object(schema);
         schema.insert(
@@ -535,9 +535,12 @@ proptest! {
             argument("organisation", None, Some(json!("acme-internal"))),
             argument("long_query", Some("short"), None),
         ]);
-        let shown = Value::Object(rewrite(&schema, &arguments).schema).to_string();
+        let rewritten = Value::Object(rewrite(&schema, &arguments).schema).to_string();
         for secret in SECRETS {
-            prop_assert!(!shown.contains(secret), "{secret}: {} -> {shown}", Value::from(schema));
+            prop_assert!(
+                !rewritten.contains(secret),
+                "{secret}: {} -> {rewritten}", Value::from(schema)
+            );
         }
     }
 }

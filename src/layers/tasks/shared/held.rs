@@ -165,8 +165,8 @@ impl Held {
         let reply = caught(METHOD, reply).await.unwrap_or_else(Err);
         let state = self.state();
         let next = match reply.map_or_else(ToolAnswer::Error, Reply::into_tool_answer) {
-            ToolAnswer::InputRequired(asked) => match asked.input_requests {
-                Some(open) if !open.is_empty() => state.asking(open, asked.request_state),
+            ToolAnswer::InputRequired(result) => match result.input_requests {
+                Some(open) if !open.is_empty() => state.asking(open, result.request_state),
                 _ => state.then(Progress::failed(&mismatch(METHOD))),
             },
             answer => state.then(Progress::of(answer)),

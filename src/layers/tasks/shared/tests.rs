@@ -207,12 +207,12 @@ fn questions() -> Reply {
             "requestedSchema": { "type": "object", "properties": {} },
         },
     });
-    let asked = json!({
+    let result = json!({
         "resultType": "input_required",
         "inputRequests": { "sure": question, "really": question },
     });
-    let asked: InputRequiredResult = serde_json::from_value(asked).unwrap();
-    ServerResult::InputRequiredResult(asked).into()
+    let result: InputRequiredResult = serde_json::from_value(result).unwrap();
+    ServerResult::InputRequiredResult(result).into()
 }
 
 /// Returns a layer with the composite `work`.
