@@ -241,7 +241,7 @@ impl Conformance {
 
     /// Asks the client, as its revision requires, and returns its answer, or the reply with the
     /// question.
-    async fn asked(
+    async fn ask_client(
         &self,
         mut question: Value,
         responses: Option<&InputResponses>,
@@ -274,7 +274,7 @@ impl Conformance {
             "method": "elicitation/create",
             "params": { "mode": "form", "message": message, "requestedSchema": schema },
         });
-        match self.asked(form, responses, cx).await {
+        match self.ask_client(form, responses, cx).await {
             Ok(answer) => {
                 let action = answer["action"].as_str().unwrap_or_default();
                 content([text(format!("{what}: action={action}, content={}", answer["content"]))])
@@ -417,7 +417,7 @@ impl ServerHandler for Conformance {
             }
             "test_sampling" => {
                 let question = sampling(&argument("prompt"), 100);
-                match self.asked(question, responses, &cx).await {
+                match self.ask_client(question, responses, &cx).await {
                     Ok(answer) => {
                         let answered = answer["content"]["text"].as_str().unwrap_or_default();
                         content([text(format!("LLM response: {answered}"))])

@@ -77,8 +77,8 @@ fn all_errors_of_a_file_are_reported_at_once() {
         "the tool `names_with space` of backend `names` is left out: expected a name of",
         "composite `unknown` is not listed: no `good_ehco`",
     ] {
-        let told = warnings.lines().filter(|line| line.starts_with(mistake)).count();
-        assert_eq!(told, 1, "{mistake}\n\n{warnings}");
+        let count = warnings.lines().filter(|line| line.starts_with(mistake)).count();
+        assert_eq!(count, 1, "{mistake}\n\n{warnings}");
     }
 }
 
@@ -139,8 +139,8 @@ fn secrets_do_not_appear_in_any_output() {
     });
     let steps = Client::TypeScript1.perform(script);
     assert_eq!(steps[2]["result"]["isError"], false, "{steps:?}");
-    let told = serde_json::to_string(&steps).unwrap();
-    assert_eq!(hunters(&told), Vec::<&str>::new());
+    let output = serde_json::to_string(&steps).unwrap();
+    assert_eq!(hunters(&output), Vec::<&str>::new());
     signal(gateway.process.number(), "TERM");
     assert!(gateway.process.wait().success());
     let logged = gateway.process.last_words();

@@ -18,7 +18,7 @@ fn killed_server_fails_only_its_branch_and_reconnects() {
         let logs = NAMES.map(|name| folder.path(name));
         let behaviours = ["good", "modern", "good", "modern"];
         let mut sections: Vec<_> =
-            (0..4).map(|place| logging(NAMES[place], behaviours[place], &logs[place])).collect();
+            (0..4).map(|index| logging(NAMES[index], behaviours[index], &logs[index])).collect();
         sections.push(fan_out("all", &["a/slow", "b/slow", "c/slow", "d/slow"]));
         let mut wire = Wire::start(&folder.config(&sections), era);
         let before = wire.tools();
@@ -42,9 +42,9 @@ fn killed_server_fails_only_its_branch_and_reconnects() {
                 assert_eq!(branch["output"], "at last", "{name}: {branch}");
             }
         }
-        let told = "branch `c_slow` (tool `c_slow`) failed: the connection to backend `c` was lost before it answered";
+        let expected = "branch `c_slow` (tool `c_slow`) failed: the connection to backend `c` was lost before it answered";
         // The branches before it have a label and a text each.
-        assert_eq!(all["content"][4]["text"], told);
+        assert_eq!(all["content"][4]["text"], expected);
 
         until("a connection", || wire.call("c_pid", &json!({}))["isError"] != true);
         let again = wire.call("all", &json!({ "ms": 1 }));

@@ -39,16 +39,23 @@ fn client_receives_combined_progress_of_all_targets() {
         let steps = client.perform(json!({ "connect": connect, "steps": [call] }));
         let result = &steps[1]["result"];
         assert_eq!(result["isError"], false, "{result}");
-        let told = steps[1]["progress"].as_array().unwrap();
-        let values: Vec<_> = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect();
-        assert!(values.is_sorted_by(|one, next| one < next), "{client:?}: {told:?}");
+        let notifications = steps[1]["progress"].as_array().unwrap();
+        let values: Vec<_> = notifications
+            .iter()
+            .map(|notification| notification["progress"].as_f64().unwrap())
+            .collect();
+        assert!(values.is_sorted_by(|one, next| one < next), "{client:?}: {notifications:?}");
         // The answer of a server may overtake its last step.
-        assert!(*values.last().unwrap() >= 1.5, "{client:?}: {told:?}");
-        assert!(told.iter().all(|told| told["total"].as_f64() == Some(2.0)), "{told:?}");
+        assert!(*values.last().unwrap() >= 1.5, "{client:?}: {notifications:?}");
+        assert!(
+            notifications.iter().all(|notification| notification["total"].as_f64() == Some(2.0)),
+            "{notifications:?}"
+        );
         let of = |branch: &str| {
-            let said = |told: &&Value| told["message"].as_str().unwrap().contains(branch);
-            told.iter().filter(said).count()
+            let names_branch =
+                |notification: &&Value| notification["message"].as_str().unwrap().contains(branch);
+            notifications.iter().filter(names_branch).count()
         };
-        assert!(of("theirs") > 1 && of("ours") > 1, "{client:?}: {told:?}");
+        assert!(of("theirs") > 1 && of("ours") > 1, "{client:?}: {notifications:?}");
     }
 }

@@ -54,9 +54,9 @@ struct Replicas {
 }
 
 /// A client of 2026-07-28 that handles questions itself.
-struct Asked;
+struct ManualClient;
 
-type Connection = RunningService<RoleClient, Asked>;
+type Connection = RunningService<RoleClient, ManualClient>;
 
 #[test]
 fn each_round_is_answered_by_another_replica() {
@@ -85,9 +85,9 @@ fn run_resumes_after_its_replica_is_killed() {
             states.push(begin(&client, service).await.unwrap());
         }
 
-        let asked = replicas.rounds(3);
+        let rounds = replicas.rounds(3);
         let killed =
-            replicas.replicas.iter_mut().find(|replica| replica.address == asked[0]).unwrap();
+            replicas.replicas.iter_mut().find(|replica| replica.address == rounds[0]).unwrap();
         killed.process.kill();
         for (service, state) in services.iter().zip(&states) {
             let result = answer(&client, service, state).await.unwrap();
@@ -96,7 +96,7 @@ fn run_resumes_after_its_replica_is_killed() {
 
         // nginx has not noticed the loss, and has tried it first.
         let answered = &replicas.rounds(6)[3..];
-        let tried = format!("{}, ", asked[0]);
+        let tried = format!("{}, ", rounds[0]);
         assert!(answered.iter().any(|answered| answered.starts_with(&tried)), "{answered:?}");
         for service in services {
             assert_eq!(replicas.calls_of(service), ["get_release", "deploy_release"]);
@@ -125,12 +125,12 @@ fn twenty_runs_complete_while_replicas_restart() {
             });
         }
 
-        for place in [0, 1] {
+        for index in [0, 1] {
             sleep(Duration::from_millis(200)).await;
-            replicas.replicas[place].process.kill();
+            replicas.replicas[index].process.kill();
             sleep(Duration::from_millis(100)).await;
             let releases = replicas.served.url.clone();
-            replicas.replicas[place].start_again(&releases);
+            replicas.replicas[index].start_again(&releases);
         }
         let mut unharmed = 0;
         while let Some(run) = runs.join_next().await {
@@ -162,9 +162,9 @@ fn replica_with_another_key_rejects_the_state() {
 
         let rounds = replicas.rounds(4);
         let odd = &replicas.replicas[2].address;
-        let asked_by_odd = rounds[0] == *odd;
+        let odd_is_first = rounds[0] == *odd;
         for (answer, replica) in answers.into_iter().zip(&rounds[1..]) {
-            if (replica == odd) == asked_by_odd {
+            if (replica == odd) == odd_is_first {
                 assert_eq!(text(answer.unwrap()), "shop 1.4.0 is in staging");
             } else {
                 let Err(ServiceError::McpError(error)) = answer else { panic!("{answer:?}") };
@@ -174,7 +174,7 @@ fn replica_with_another_key_rejects_the_state() {
         }
         // Each replica with the key has resumed the run.
         let deployed = replicas.calls_of("shop").len() - 1;
-        assert_eq!(deployed, if asked_by_odd { 1 } else { 2 });
+        assert_eq!(deployed, if odd_is_first { 1 } else { 2 });
     });
 }
 
@@ -200,8 +200,8 @@ fn older_client_without_a_session_gets_an_elicitation_error() {
         let result = replicas.call_by_an_older_client().await;
 
         assert_eq!(result["isError"], true, "{result}");
-        let told = "step `approval` failed: the user must be asked, and the client cannot: it does not declare the capability `elicitation`";
-        assert_eq!(result["content"][0]["text"], told);
+        let expected = "step `approval` failed: the user must be asked, and the client cannot: it does not declare the capability `elicitation`";
+        assert_eq!(result["content"][0]["text"], expected);
         assert_eq!(replicas.calls_of("shop"), ["get_release"]);
     });
 }
@@ -248,7 +248,7 @@ async fn connect(url: &str) -> Result<Connection, ClientInitializeError> {
     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
     let lifecycle = ClientLifecycleMode::Discover { preferred_versions };
     let transport = StreamableHttpClientTransport::from_uri(url);
-    Asked.serve_with_lifecycle(transport, lifecycle).await
+    ManualClient.serve_with_lifecycle(transport, lifecycle).await
 }
 
 /// A caller that calls again if its connection breaks.
@@ -293,9 +293,9 @@ impl Caller {
     }
 }
 
-// === impl Asked ===
+// === impl ManualClient ===
 
-impl ClientHandler for Asked {
+impl ClientHandler for ManualClient {
     fn get_info(&self) -> ClientConfig {
         let capabilities = ClientCapabilities::builder().enable_elicitation().build();
         ClientConfig::new(capabilities, Implementation::new("asked", "0"))

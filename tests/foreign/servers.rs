@@ -202,9 +202,9 @@ fn each_reply_uses_the_protocol_version_of_its_client() {
 
         let versions = &answers[0]["result"]["supportedVersions"];
         assert_eq!(*versions != Value::Null, modern, "{}", answers[0]);
-        let told = [answers[1].to_string(), answers[2].to_string()].concat();
+        let text = [answers[1].to_string(), answers[2].to_string()].concat();
         // The backends are not visible to clients.
-        assert!(!told.contains("mcp-time"), "{told}");
+        assert!(!text.contains("mcp-time"), "{text}");
         assert!(wire.hang_up().success());
     }
 }

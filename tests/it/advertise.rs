@@ -152,11 +152,11 @@ async fn listing_search_and_calls_apply_the_same_rules() {
             let layer = composites().tools(selection.clone()).calls(calls);
             let listing = layer.clone().layer(below(&server()));
             let searching = layer.mode(Mode::Search).layer(below(&server()));
-            let told = format!("{selection:?} {calls:?}");
+            let case = format!("{selection:?} {calls:?}");
 
-            assert_eq!(pages(&listing).await, [advertised], "{told}");
-            assert_eq!(pages(&searching).await, [["search_tools", "call_tool"]], "{told}");
-            assert_eq!(names(&searching, "").await, advertised, "{told}");
+            assert_eq!(pages(&listing).await, [advertised], "{case}");
+            assert_eq!(pages(&searching).await, [["search_tools", "call_tool"]], "{case}");
+            assert_eq!(names(&searching, "").await, advertised, "{case}");
             for tool in ALL {
                 let is_shown = advertised.contains(&tool);
                 assert_eq!(names(&searching, tool).await.contains(&tool.to_owned()), is_shown);
@@ -168,7 +168,7 @@ async fn listing_search_and_calls_apply_the_same_rules() {
                     let expected = (!is_shown && calls == Calls::Refuse)
                         .then(|| format!("unknown tool `{tool}`"));
                     let refusal = refusal(service, request).await;
-                    assert_eq!(refusal.map(|refusal| refusal.to_string()), expected, "{told}");
+                    assert_eq!(refusal.map(|refusal| refusal.to_string()), expected, "{case}");
                 }
             }
         }
@@ -351,13 +351,13 @@ async fn inner_violation_is_reported_at_its_argument() {
     let message =
         async |request| answer(&service, request).await.error().unwrap().message.to_string();
 
-    let told = message(through("all", json!({ "n": "secret" }))).await;
+    let error = message(through("all", json!({ "n": "secret" }))).await;
     assert_eq!(
-        told,
+        error,
         "invalid arguments for `all`: at `/arguments/n`: the value is not of type \"integer\""
     );
-    let told = message(call("all", json!({ "n": "secret" }))).await;
-    assert_eq!(told, "invalid arguments for `all`: at `/n`: the value is not of type \"integer\"");
+    let error = message(call("all", json!({ "n": "secret" }))).await;
+    assert_eq!(error, "invalid arguments for `all`: at `/n`: the value is not of type \"integer\"");
 }
 
 #[tokio::test(start_paused = true)]

@@ -202,12 +202,12 @@ fn all_errors_of_a_list_are_reported_with_their_index() {
             .argument("h", ArgumentAlias::new()),
     ];
     let errors = AliasLayer::new().tools(aliases).unwrap_err();
-    let told: Vec<_> = errors
+    let lines: Vec<_> = errors
         .iter()
         .map(|error| format!("{} {} {}", error.index(), error.keys().join("."), error.kind()))
         .collect();
     assert_eq!(
-        told,
+        lines,
         [
             "1 name another alias gives the name `x`",
             "2 original `a` has an alias already",
@@ -246,9 +246,9 @@ fn template_alias_with_another_ending_is_rejected() {
 fn errors_are_printed_one_per_line() {
     let aliases = [renamed("a", "x"), renamed("b", "x"), renamed("a", "y")];
     let errors = AliasLayer::new().tools(aliases).unwrap_err();
-    let told = "alias 1 of tools at `name`: another alias gives the name `x`\n\
-                alias 2 of tools at `original`: `a` has an alias already";
-    assert_eq!(errors.to_string(), told);
+    let expected = "alias 1 of tools at `name`: another alias gives the name `x`\n\
+                    alias 2 of tools at `original`: `a` has an alias already";
+    assert_eq!(errors.to_string(), expected);
 }
 
 #[test]
@@ -266,8 +266,11 @@ async fn arguments_are_renamed_and_completed_for_the_server() {
     let server = echoing(&["search_code"]);
     let stack = tools([search()]).layer(server.clone());
     let unknown = |names: &[&str]| {
-        let told = names.iter().map(|name| format!("at `/{name}`: is not known to the tool"));
-        Err(format!("invalid arguments for `search`: {}", told.collect::<Vec<_>>().join("; ")))
+        let violations = names.iter().map(|name| format!("at `/{name}`: is not known to the tool"));
+        Err(format!(
+            "invalid arguments for `search`: {}",
+            violations.collect::<Vec<_>>().join("; ")
+        ))
     };
     let sent = |arguments: Value| Ok(format!("search_code {arguments}"));
     for (given, expected) in [
@@ -337,7 +340,7 @@ async fn schema_shows_only_arguments_that_clients_can_set() {
 #[tokio::test]
 async fn schema_is_rewritten_once_and_again_if_it_changes() {
     let layer = tools([search()]);
-    let shown = async |argument: &str| {
+    let listed_schema = async |argument: &str| {
         // The schema is built anew each time.
         let schema = object(json!({ "properties": { "q": {}, argument: {} } }));
         let list = ListToolsResult::with_all_items(vec![Tool::new("search_code", "", schema)]);
@@ -346,7 +349,8 @@ async fn schema_is_rewritten_once_and_again_if_it_changes() {
         let reply = layer.layer(service_fn(answer)).oneshot(Request::list_tools()).await.unwrap();
         reply.tools().unwrap().tools[0].input_schema.clone()
     };
-    let (first, same, other) = (shown("a").await, shown("a").await, shown("b").await);
+    let (first, same, other) =
+        (listed_schema("a").await, listed_schema("a").await, listed_schema("b").await);
     assert_eq!(first["properties"], json!({ "query": {}, "a": {} }));
     assert!(Arc::ptr_eq(&first, &same));
     assert_eq!(other["properties"], json!({ "query": {}, "b": {} }));
@@ -496,8 +500,8 @@ fn everything() -> AliasLayer {
 async fn connected(era: Era, changes: &Changes) -> (Connection, Full) {
     let full = Full::default();
     let layer = everything();
-    let told = layer.changes(changes);
-    (connect(ServeService::wrap(full.clone(), layer).changes(told), era).await, full)
+    let client_changes = layer.changes(changes);
+    (connect(ServeService::wrap(full.clone(), layer).changes(client_changes), era).await, full)
 }
 
 /// Returns the parameters of the last request of this method that reached the server.
@@ -580,13 +584,14 @@ async fn resource_updates_carry_the_subscribed_uri() {
 async fn streamed_updates_carry_the_requested_uri() {
     let changes = Changes::default();
     let layer = everything();
-    let told = layer.changes(&changes);
+    let client_changes = layer.changes(&changes);
     let acknowledge =
         |_: Request| std::future::ready(Ok::<_, Infallible>(ServerResult::empty(()).into()));
     let capabilities =
         ServerCapabilities::builder().enable_resources().enable_resources_subscribe().build();
     let service = layer.layer(service_fn(acknowledge));
-    let server = ServeService::new(service, ServerConfig::new(capabilities)).changes(told);
+    let server =
+        ServeService::new(service, ServerConfig::new(capabilities)).changes(client_changes);
     let connection = connect(server, Era::Modern).await;
     let filter = SubscriptionFilter::builder().resource_subscriptions(["my://first"]).build();
     let mut stream = soon(connection.client.listen(filter)).await.unwrap();
@@ -703,7 +708,7 @@ async fn resources_of_a_template_are_listed_under_its_alias() {
     assert_eq!(uris, ["pub://users", "my://own", "db://users/1"]);
     let warning =
         "alias `pub://{t}` of resource `db://{t}`: another resource with this name is hidden";
-    assert!(layer.warnings().iter().any(|told| told == warning), "{:?}", layer.warnings());
+    assert!(layer.warnings().iter().any(|line| line == warning), "{:?}", layer.warnings());
 }
 
 #[tokio::test]
@@ -733,7 +738,7 @@ async fn resources_of_a_template_are_read_by_its_alias_only() {
 #[tokio::test]
 async fn resource_errors_carry_client_uris() {
     let resource = ItemKind::Resource;
-    for (asked, kind, name, expected) in [
+    for (requested, kind, name, expected) in [
         // The requested one of its two names.
         ("pub://own", resource, "db://own", "pub://own"),
         ("my://own", resource, "db://own", "my://own"),
@@ -746,9 +751,9 @@ async fn resource_errors_carry_client_uris() {
     ] {
         let service =
             of_template().layer(service_fn(refusing(Refusal::Unknown { kind, name: name.into() })));
-        let request = request("resources/read", &json!({ "uri": asked }));
+        let request = request("resources/read", &json!({ "uri": requested }));
         let reply = service.oneshot(request).await.unwrap();
-        assert_eq!(reply.refusal().unwrap().name(), Some(expected), "{asked} {name}");
+        assert_eq!(reply.refusal().unwrap().name(), Some(expected), "{requested} {name}");
     }
 }
 
@@ -772,8 +777,8 @@ async fn completions_of_template_resources_need_the_alias() {
 #[tokio::test]
 async fn updates_of_template_resources_carry_the_alias() {
     let changes = Changes::default();
-    let heard = of_template().changes(&changes);
-    let mut watch = heard.watch_resources();
+    let client_changes = of_template().changes(&changes);
+    let mut watch = client_changes.watch_resources();
     for uri in ["db://users", "pub://taken", "db://own", "db://users/1"] {
         changes.resource_updated(uri);
     }

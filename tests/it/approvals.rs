@@ -142,12 +142,12 @@ async fn tools_that_clients_can_call_without_approval_are_remarked() {
 #[tokio::test]
 async fn finally_step_is_approved_only_by_a_finally_step() {
     let last = |step: Step| step.finally(Finally::new());
-    let unasked = [approve(), approved("add"), last(Step::new("undo", "wipe"))];
+    let approved_main = [approve(), approved("add"), last(Step::new("undo", "wipe"))];
     let advertise = AdvertiseLayer::new;
-    assert_eq!(remarks([workflow("clear", unasked)], advertise()).await, [""; 0]);
+    assert_eq!(remarks([workflow("clear", approved_main)], advertise()).await, [""; 0]);
 
-    let asked = [Step::new("first", "add"), last(approve()), last(approved("wipe"))];
+    let approved_finally = [Step::new("first", "add"), last(approve()), last(approved("wipe"))];
     let remark = "composite `clear`: clients can call `wipe` without the question of `approve`: \
                   add it to `[advertise] deny`";
-    assert_eq!(remarks([workflow("clear", asked)], advertise()).await, [remark]);
+    assert_eq!(remarks([workflow("clear", approved_finally)], advertise()).await, [remark]);
 }

@@ -492,10 +492,11 @@ async fn session_is_answered_only_for_the_caller_who_opened_it() {
 async fn suspended_run_resumes_only_for_its_caller() {
     let backend = Backend::start().await;
     let program = Program::start(&(backend.sections() + TOKENS), "127.0.0.1:0").await;
-    let (_, asked) = program.call(ALICE, "careful", json!({})).await;
-    let state = asked["result"]["requestState"].clone();
-    assert!(state.is_string(), "{asked}");
-    let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let (_, suspended) = program.call(ALICE, "careful", json!({})).await;
+    let state = suspended["result"]["requestState"].clone();
+    assert!(state.is_string(), "{suspended}");
+    let key =
+        suspended["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     let resume = async |token: &str| {
         let params = json!({
             "name": "careful", "arguments": {}, "requestState": state,

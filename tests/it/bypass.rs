@@ -446,15 +446,15 @@ async fn rejections_reveal_no_names_unknown_to_the_client() {
         let request = way.request(&world, arguments);
         let sent = json!(request.message()).to_string();
         let reply = world.ask(request).await;
-        let told = serde_json::to_string(&reply.into_result()).unwrap();
+        let text = serde_json::to_string(&reply.into_result()).unwrap();
         // The definition of a composite may name its parts.
         let is_known = |name: &&str| {
             names_in(&sent).contains(name)
                 || !matches!(way, Way::Direct | Way::CallTool | Way::Alias(_) | Way::Original(_))
                     && (*name == world.tool || *name == "token")
         };
-        let told: Vec<_> = names_in(&told).into_iter().filter(|name| !is_known(name)).collect();
-        assert_eq!(told, [""; 0], "{rule:?} {way:?}");
+        let unknown: Vec<_> = names_in(&text).into_iter().filter(|name| !is_known(name)).collect();
+        assert_eq!(unknown, [""; 0], "{rule:?} {way:?}");
     }
 }
 
@@ -575,14 +575,14 @@ impl Shelf {
     async fn ask(&self, method: &str, params: &Value) -> Result<(), String> {
         let request = json!({ "method": method, "params": params });
         let request: ClientRequest = serde_json::from_value(request).unwrap();
-        let before = self.asked(method);
+        let before = self.request_count(method);
         let reply = self.stack.clone().oneshot(Request::new(request, Context::default())).await;
         let reply = reply.unwrap();
-        let told = serde_json::to_string(&reply.into_result()).unwrap();
-        if self.asked(method) > before { Ok(()) } else { Err(told) }
+        let error = serde_json::to_string(&reply.into_result()).unwrap();
+        if self.request_count(method) > before { Ok(()) } else { Err(error) }
     }
 
-    fn asked(&self, method: &str) -> usize {
+    fn request_count(&self, method: &str) -> usize {
         self.full.log.lines().iter().filter(|line| line.starts_with(method)).count()
     }
 
@@ -627,11 +627,11 @@ async fn prompts_and_resources_are_reached_only_by_visible_names() {
                 assert_eq!(listed.contains(&quoted), is_reached, "{keeping:?} {quoted} {listed}");
                 match shelf.ask(method, &params).await {
                     Ok(()) => assert!(is_reached, "{keeping:?} {method} {name}"),
-                    Err(told) => {
-                        assert!(!is_reached, "{keeping:?} {method} {name}: {told}");
+                    Err(error) => {
+                        assert!(!is_reached, "{keeping:?} {method} {name}: {error}");
                         let others = ["haiku", "b_haiku", "full://a", "poem", "other://a"];
                         let mut others = others.iter().filter(|other| !name.contains(*other));
-                        assert!(!others.any(|other| told.contains(other)), "{keeping:?} {told}");
+                        assert!(!others.any(|other| error.contains(other)), "{keeping:?} {error}");
                     }
                 }
             }
@@ -662,7 +662,7 @@ async fn oversized_requests_of_any_method_are_rejected() {
         ("resources/read", json!({ "uri": long })),
         ("resources/subscribe", json!({ "uri": long })),
     ] {
-        let told = shelf.ask(method, &params).await.unwrap_err();
-        assert!(told.contains("max_argument_bytes"), "{method} {told}");
+        let error = shelf.ask(method, &params).await.unwrap_err();
+        assert!(error.contains("max_argument_bytes"), "{method} {error}");
     }
 }

@@ -98,7 +98,7 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-async fn told(connection: &Connection) -> Vec<String> {
+async fn notifications(connection: &Connection) -> Vec<String> {
     settle().await;
     connection.client.service().log.lines()
 }
@@ -168,8 +168,8 @@ async fn capabilities_of_a_wrapped_handler_are_extended() {
         assert_eq!(declared["resources"], json!({ "subscribe": true, "listChanged": true }));
         assert_eq!(declared["logging"], json!({}));
 
-        let untold = ServeService::wrap(Full::default(), Identity::new());
-        assert_eq!(capabilities(&connect(untold, era).await)["prompts"], json!({}));
+        let without_changes = ServeService::wrap(Full::default(), Identity::new());
+        assert_eq!(capabilities(&connect(without_changes, era).await)["prompts"], json!({}));
     }
 }
 
@@ -204,14 +204,14 @@ async fn older_client_is_notified_of_changed_lists() {
     for _ in 0..5 {
         changes.tools().bump();
     }
-    assert_eq!(told(&connection).await, ["tools changed"], "several changes count as one");
+    assert_eq!(notifications(&connection).await, ["tools changed"], "several changes count as one");
     changes.prompts().bump();
     settle().await;
     changes.resources().bump();
     settle().await;
     changes.tools().bump();
     assert_eq!(
-        told(&connection).await,
+        notifications(&connection).await,
         ["tools changed", "prompts changed", "resources changed", "tools changed"]
     );
 }
@@ -226,9 +226,9 @@ async fn older_client_is_notified_of_declared_capabilities_only() {
     changes.prompts().bump();
     changes.resources().bump();
     changes.resource_updated("a");
-    assert_eq!(told(&connection).await, [""; 0]);
+    assert_eq!(notifications(&connection).await, [""; 0]);
     changes.tools().bump();
-    assert_eq!(told(&connection).await, ["tools changed"]);
+    assert_eq!(notifications(&connection).await, ["tools changed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,8 +239,8 @@ async fn all_clients_are_notified() {
     let other = connect(served, Era::Legacy).await;
     settle().await;
     changes.tools().bump();
-    assert_eq!(told(&one).await, ["tools changed"]);
-    assert_eq!(told(&other).await, ["tools changed"]);
+    assert_eq!(notifications(&one).await, ["tools changed"]);
+    assert_eq!(notifications(&other).await, ["tools changed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +252,7 @@ async fn newer_client_receives_only_requested_notifications() {
     connection.client.notify_initialized().await.unwrap();
     settle().await;
     changes.tools().bump();
-    assert_eq!(told(&connection).await, [""; 0]);
+    assert_eq!(notifications(&connection).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,7 +263,7 @@ async fn wrapped_handler_receives_the_initialized_notification() {
     let connection = connect(served, Era::Legacy).await;
     full.log.wait_for("notifications/initialized").await;
     changes.prompts().bump();
-    assert_eq!(told(&connection).await, ["prompts changed"]);
+    assert_eq!(notifications(&connection).await, ["prompts changed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,7 +275,7 @@ async fn repeated_initialized_notifications_are_ignored() {
     }
     settle().await;
     changes.tools().bump();
-    assert_eq!(told(&connection).await, ["tools changed"]);
+    assert_eq!(notifications(&connection).await, ["tools changed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,7 +331,7 @@ async fn newer_client_receives_a_stream_of_requested_notifications() {
     everything.cancel().await.unwrap();
     changes.tools().bump();
     assert_eq!(next(&mut only_tools).await, "notifications/tools/list_changed");
-    assert_eq!(told(&connection).await, [""; 0]);
+    assert_eq!(notifications(&connection).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -433,13 +433,13 @@ async fn client_is_notified_of_subscribed_resources() {
         // Each notification is followed by a pause.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert_eq!(told(&one).await, ["updated a", "updated b"]);
-    assert_eq!(told(&other).await, ["updated b"]);
+    assert_eq!(notifications(&one).await, ["updated a", "updated b"]);
+    assert_eq!(notifications(&other).await, ["updated b"]);
 
     assert!(unsubscribe(&one, "b").await);
     changes.resource_updated("b");
-    assert_eq!(told(&one).await, ["updated a", "updated b"]);
-    assert_eq!(told(&other).await, ["updated b", "updated b"]);
+    assert_eq!(notifications(&one).await, ["updated a", "updated b"]);
+    assert_eq!(notifications(&other).await, ["updated b", "updated b"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -479,8 +479,8 @@ async fn rejected_subscriber_receives_no_updates() {
     changes.resource_updated("a");
     changes.tools().bump();
     assert_eq!(next(&mut stream).await, "notifications/tools/list_changed");
-    assert_eq!(told(&other).await, ["tools changed"]);
-    assert_eq!(told(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
+    assert_eq!(notifications(&other).await, ["tools changed"]);
+    assert_eq!(notifications(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
     backend.saw("resources/unsubscribe", 0).await;
 
     // A rejected request also ends the previous subscription.
@@ -488,7 +488,7 @@ async fn rejected_subscriber_receives_no_updates() {
     assert!(!subscribe(&one, "a").await);
     backend.saw("resources/unsubscribe", 1).await;
     changes.resource_updated("a");
-    assert_eq!(told(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
+    assert_eq!(notifications(&one).await.iter().filter(|line| *line == "updated a").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -500,7 +500,7 @@ async fn rejected_subscription_is_not_kept() {
     let other = connect(served, Era::Legacy).await;
     assert!(!subscribe(&one, "a").await);
     changes.resource_updated("a");
-    assert_eq!(told(&one).await, [""; 0]);
+    assert_eq!(notifications(&one).await, [""; 0]);
     assert!(subscribe(&other, "a").await, "the backend is asked again");
     backend.saw("resources/subscribe", 2).await;
 }
@@ -535,8 +535,8 @@ async fn subscription_during_an_unsubscription_is_sent_after_it() {
     };
     let (ended, begun, ()) = tokio::join!(unsubscribe(&one, "a"), subscribe(&other, "a"), allow);
     assert!(ended && begun);
-    let told = ["resources/subscribe a", "resources/unsubscribe a", "resources/subscribe a"];
-    assert_eq!(backend.log.lines(), told);
+    let expected = ["resources/subscribe a", "resources/unsubscribe a", "resources/subscribe a"];
+    assert_eq!(backend.log.lines(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -781,7 +781,7 @@ async fn burst_of_updates_notifies_only_of_its_resource() {
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         match stream {
-            None => assert_eq!(told(&connection).await, ["updated r7"]),
+            None => assert_eq!(notifications(&connection).await, ["updated r7"]),
             Some(mut stream) => {
                 assert_eq!(next(&mut stream).await, "notifications/resources/updated r7");
                 changes.tools().bump();
@@ -809,9 +809,9 @@ async fn burst_of_different_updates_arrives_completely() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     uris.sort_unstable();
     let expected: Vec<_> = uris.iter().map(|uri| format!("updated {uri}")).collect();
-    let mut told = told(&connection).await;
-    told.sort_unstable();
-    assert_eq!(told, expected);
+    let mut notifications = notifications(&connection).await;
+    notifications.sort_unstable();
+    assert_eq!(notifications, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -832,8 +832,8 @@ async fn pending_updates_of_a_resource_are_merged() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let told = told(&connection).await;
-    let of = |uri: &str| told.iter().filter(|line| *line == uri).count();
+    let notifications = notifications(&connection).await;
+    let of = |uri: &str| notifications.iter().filter(|line| *line == uri).count();
     assert!((1..=4).contains(&of("updated r1")), "{} of r1", of("updated r1"));
     assert!((20..=25).contains(&of("updated r0")), "{} of r0", of("updated r0"));
 }
@@ -1022,5 +1022,5 @@ async fn busy_handler_does_not_delay_notifications() {
     let connection = connect(served, Era::Legacy).await;
     settle().await;
     changes.tools().bump();
-    assert_eq!(told(&connection).await, ["tools changed"]);
+    assert_eq!(notifications(&connection).await, ["tools changed"]);
 }

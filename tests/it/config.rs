@@ -36,7 +36,7 @@ fn files_give_definitions_or_every_mistake() {
                     insta::assert_snapshot!(format!("{:#?}", config.composite_tools()));
                 }
                 Ok(config) => insta::assert_snapshot!(format!("{config:#?}")),
-                Err(error) => insta::assert_snapshot!(told(&error)),
+                Err(error) => insta::assert_snapshot!(report(&error)),
             }
         });
     });
@@ -70,12 +70,12 @@ fn environment(name: &str) -> Option<String> {
 }
 
 /// Returns the printed errors, and the path of each.
-fn told(error: &ConfigError) -> String {
-    let mut told = format!("{error}\n");
+fn report(error: &ConfigError) -> String {
+    let mut report = format!("{error}\n");
     for mistake in error.mistakes() {
-        write!(told, "\n{} at `{}`", mistake.line(), mistake.path()).unwrap();
+        write!(report, "\n{} at `{}`", mistake.line(), mistake.path()).unwrap();
     }
-    told
+    report
 }
 
 #[test]
@@ -244,9 +244,9 @@ fn error_messages_contain_no_control_characters() {
         "[[aliases]]\ntool = \"a\"\narguments = { b.rename = \"\\u202e\", \"\\u202e\".hide = false }",
     ] {
         let error = Config::from_toml_str(text).unwrap_err();
-        let told = format!("{error} {}", error.mistakes()[0]);
-        assert!(told.contains('\u{fffd}'), "{told}");
-        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told}");
+        let printed = format!("{error} {}", error.mistakes()[0]);
+        assert!(printed.contains('\u{fffd}'), "{printed}");
+        assert!(!printed.contains(['\u{1b}', '\u{202e}']), "{printed}");
     }
 }
 

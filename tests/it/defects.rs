@@ -238,8 +238,8 @@ async fn c10_input_request_of_a_target_fails_its_branch() {
     });
     let result = run(stack(&server, all(&["a", "b"])), call("all", json!({}))).await;
 
-    let shown = serde_json::to_string(&result).unwrap();
-    assert!(!shown.contains("SECRET-STATE") && !shown.contains("InputRequired"), "{shown}");
+    let text = serde_json::to_string(&result).unwrap();
+    assert!(!text.contains("SECRET-STATE") && !text.contains("InputRequired"), "{text}");
     assert_eq!(
         texts(&result),
         [
@@ -263,8 +263,8 @@ async fn c11_task_of_a_target_fails_its_branch_and_is_cancelled() {
     });
     let result = run(stack(&server, all(&["a"])), call("all", json!({}))).await;
 
-    let shown = serde_json::to_string(&result).unwrap();
-    assert!(!shown.contains("task-123"), "{shown}");
+    let text = serde_json::to_string(&result).unwrap();
+    assert!(!text.contains("task-123"), "{text}");
     assert_eq!(result.is_error, Some(true));
     let cancelled = server.requests().into_iter().find_map(|request| match request.message() {
         ClientRequest::CancelTaskRequest(CancelTaskRequest { params, .. }) => {

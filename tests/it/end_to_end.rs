@@ -203,8 +203,8 @@ async fn targets_receive_only_capabilities_that_can_be_relayed() {
         let branches = &result["structuredContent"]["branches"];
         assert_eq!(branches["fine"]["output"], "fine");
         // A newer client cannot be asked in the middle of a call.
-        let asked = if era == Era::Legacy { "completed" } else { "failed" };
-        assert_eq!(branches["ask"]["status"], asked);
+        let expected = if era == Era::Legacy { "completed" } else { "failed" };
+        assert_eq!(branches["ask"]["status"], expected);
     }
 }
 

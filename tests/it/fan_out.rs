@@ -362,10 +362,10 @@ async fn trace_is_returned_on_request_always_or_after_a_failure() {
         let composite =
             CompositeTool::new("all", "All", FanOut::new(tools).report(report)).trace(trace);
         let stack = stack(&server, [composite]);
-        async move |asked: Option<Value>| {
+        async move |requested: Option<Value>| {
             let mut request = call("all", json!({}));
-            if let Some(asked) = asked {
-                request.context_mut().meta_mut().insert(TRACE.to_owned(), asked);
+            if let Some(requested) = requested {
+                request.context_mut().meta_mut().insert(TRACE.to_owned(), requested);
             }
             let reply = stack.clone().oneshot(request).await.unwrap();
             let result = reply.tool_result().unwrap().clone();
@@ -822,14 +822,15 @@ async fn calls_and_bytes_are_counted_over_nested_runs() {
 #[tokio::test(start_paused = true)]
 async fn missing_optional_tool_is_reported_as_a_failed_branch() {
     let server = Server::new().says("a", "1");
-    let gone = Target::new("gone").optional(true);
-    let stack = stack(&server, [CompositeTool::fan_out("all", "Everything", ["a".into(), gone])]);
+    let missing = Target::new("gone").optional(true);
+    let stack =
+        stack(&server, [CompositeTool::fan_out("all", "Everything", ["a".into(), missing])]);
 
     let result = run_all(&stack).await;
 
     assert_eq!(result.is_error, Some(false));
-    let gone = "branch `gone` (tool `gone`) failed: unknown tool `gone`";
-    assert_eq!(texts(&result), ["a:", "1", gone]);
+    let error = "branch `gone` (tool `gone`) failed: unknown tool `gone`";
+    assert_eq!(texts(&result), ["a:", "1", error]);
     assert_eq!(server.called(), ["a", "gone"], "only the server knows why it is not listed");
 }
 

@@ -79,21 +79,21 @@ where
 /// Asserts that a branch failed with this status, error kind and prefix of the message.
 #[track_caller]
 fn assert_failed(branch: &Value, [status, kind, message]: [&str; 3], how: &str) {
-    let told = &branch["error"]["message"];
-    let is_told = told.as_str().is_some_and(|told| told.starts_with(message));
-    let is_so = branch["status"] == status && branch["error"]["kind"] == kind && is_told;
-    assert!(is_so, "{how}: {branch}, expected {status}, {kind}, {message}");
+    let text = &branch["error"]["message"];
+    let has_prefix = text.as_str().is_some_and(|text| text.starts_with(message));
+    let is_expected = branch["status"] == status && branch["error"]["kind"] == kind && has_prefix;
+    assert!(is_expected, "{how}: {branch}, expected {status}, {kind}, {message}");
 }
 
 /// Waits until a server has received this many calls, besides those that request this number.
 #[cfg(any(feature = "http", feature = "stdio"))]
 async fn until_called(remote: &RemoteService, others: u64) {
-    let mut asked = 0;
+    let mut polls = 0;
     until(async || {
-        asked += 1;
+        polls += 1;
         let calls = testing::call(remote, "calls", json!({})).await;
         let count = calls.structured_content.unwrap()["count"].as_u64();
-        count >= Some(others + asked)
+        count >= Some(others + polls)
     })
     .await;
 }

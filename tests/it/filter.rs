@@ -34,7 +34,7 @@ use crate::{
 /// A service that answers everything, and records the methods.
 #[derive(Clone, Default)]
 struct Library {
-    asked: Arc<Mutex<Vec<String>>>,
+    methods: Arc<Mutex<Vec<String>>>,
 }
 
 fn deny<const N: usize>(patterns: [&str; N]) -> Selection {
@@ -124,12 +124,12 @@ fn result(reply: &Reply) -> Value {
 // === impl Library ===
 
 impl Library {
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    fn methods(&self) -> Vec<String> {
+        self.methods.lock().unwrap().clone()
     }
 
     fn answer(&self, request: &Request) -> Reply {
-        self.asked.lock().unwrap().push(request.method().to_owned());
+        self.methods.lock().unwrap().push(request.method().to_owned());
         let result = match request.method() {
             "tools/list" => json!({
                 "tools": [
@@ -195,7 +195,7 @@ async fn hidden_item_is_rejected_as_unknown_by_every_method() {
     let complete = |reference: Value| json!({ "ref": reference, "argument": completion });
     let template = |uri: &str| complete(json!({ "type": "ref/resource", "uri": uri }));
     let prompt = |name: &str| complete(json!({ "type": "ref/prompt", "name": name }));
-    for (method, hidden, shown, kind, name) in [
+    for (method, hidden, visible, kind, name) in [
         (
             "tools/call",
             json!({ "name": "secret_x" }),
@@ -268,10 +268,10 @@ async fn hidden_item_is_rejected_as_unknown_by_every_method() {
         let refused = ask(&service, request(method, hidden)).await;
         let unknown = Refusal::Unknown { kind, name: name.to_owned().into() };
         assert_eq!(refused.refusal(), Some(&unknown), "{method}");
-        assert!(library.asked().is_empty(), "{method} reached the server");
+        assert!(library.methods().is_empty(), "{method} reached the server");
 
-        assert!(ask(&service, request(method, shown)).await.error().is_none(), "{method}");
-        assert_eq!(library.asked(), [method]);
+        assert!(ask(&service, request(method, visible)).await.error().is_none(), "{method}");
+        assert_eq!(library.methods(), [method]);
     }
 }
 
@@ -362,9 +362,9 @@ async fn unparsable_uri_is_forwarded_if_resources_are_unfiltered() {
 async fn unsubscribe_is_always_allowed() {
     let library = Library::default();
     let service = library.under(&denying());
-    let gone = request("resources/unsubscribe", json!({ "uri": "file:///a" }));
-    assert!(ask(&service, gone).await.error().is_none());
-    assert_eq!(library.asked(), ["resources/unsubscribe"]);
+    let unsubscribe = request("resources/unsubscribe", json!({ "uri": "file:///a" }));
+    assert!(ask(&service, unsubscribe).await.error().is_none());
+    assert_eq!(library.methods(), ["resources/unsubscribe"]);
 }
 
 #[tokio::test]
@@ -441,7 +441,7 @@ async fn other_methods_are_forwarded() {
         let library = Library::default();
         let service = library.under(&denying().read_only_only(true));
         ask(&service, request(method, params)).await;
-        assert_eq!(library.asked(), [method]);
+        assert_eq!(library.methods(), [method]);
     }
 }
 
@@ -816,9 +816,9 @@ async fn unmatched_pattern_is_reported_once() {
         .unwrap();
     let layer = FilterLayer::new().tools(tools).of("backend `github`");
     let service = layer.layer(server.page_size(2));
-    for (cursor, told) in [(None, 0), (Some("2"), 4), (None, 4), (Some("2"), 4)] {
+    for (cursor, count) in [(None, 0), (Some("2"), 4), (None, 4), (Some("2"), 4)] {
         ask(&service, Request::list_tools_from(cursor.map(str::to_owned))).await;
-        assert_eq!(layer.warnings().len(), told, "{:?}", layer.warnings());
+        assert_eq!(layer.warnings().len(), count, "{:?}", layer.warnings());
     }
     let expected = [
         "`get_isue` in `expose_tools` of backend `github` matches no tool: did you mean `get_issue`?",

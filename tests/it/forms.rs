@@ -40,11 +40,11 @@ fn mistakes(composite: CompositeTool) -> String {
 
 /// Returns the errors in the schema of a question, without their paths.
 fn mistakes_of(schema: Value) -> Vec<String> {
-    let asked = workflow([Step::new("ask", Elicitation::new("Deploy?", schema))]);
-    let errors: Result<_, DefinitionErrors> = CompositeLayer::new([asked]);
+    let composite = workflow([Step::new("ask", Elicitation::new("Deploy?", schema))]);
+    let errors: Result<_, DefinitionErrors> = CompositeLayer::new([composite]);
     let prefix = "composite `deploy` at `steps[0].schema";
-    let told = errors.map_or_else(|errors| errors.to_string(), |_| String::new());
-    told.lines()
+    let text = errors.map_or_else(|errors| errors.to_string(), |_| String::new());
+    text.lines()
         .map(|line| line.strip_prefix(prefix).unwrap_or(line).trim_start_matches('.').to_owned())
         .collect()
 }
@@ -94,10 +94,10 @@ fn everything() -> Value {
 
 #[test]
 fn form_keywords_are_kept_and_only_texts_are_evaluated() {
-    let asked =
+    let composite =
         workflow([Step::new("ask", Elicitation::new("Deploy {{ input.release }}?", everything()))]);
     let input = object(json!({ "release": "1.2", "hint": "Yours" }));
-    let preview = Plan::new(asked).unwrap().preview(input).unwrap();
+    let preview = Plan::new(composite).unwrap().preview(input).unwrap();
     let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
 
     let mut expected = everything();
@@ -126,8 +126,8 @@ fn with_floats(mut schema: Value) -> Value {
 #[test]
 fn omitted_form_keywords_are_filled_in() {
     for schema in [json!({}), json!({ "type": "object" }), json!({ "properties": {} })] {
-        let asked = workflow([Step::new("ask", Elicitation::new("Deploy?", schema))]);
-        let preview = Plan::new(asked).unwrap().preview(JsonObject::new()).unwrap();
+        let composite = workflow([Step::new("ask", Elicitation::new("Deploy?", schema))]);
+        let preview = Plan::new(composite).unwrap().preview(JsonObject::new()).unwrap();
         let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
         assert_eq!(asks.schema, json!({ "type": "object", "properties": {} }));
     }
@@ -310,10 +310,10 @@ fn unsupported_form_schema_is_rejected() {
             "properties.a.title`: unknown reference `$inptu.a`",
         ),
     ] {
-        let told = mistakes_of(schema.clone()).join("\n");
+        let errors = mistakes_of(schema.clone()).join("\n");
         // The omitted part of the error is tested elsewhere.
-        assert!(told.starts_with(mistake), "{schema}: {told}");
-        assert_eq!(told.lines().count(), mistake.lines().count(), "{schema}: {told}");
+        assert!(errors.starts_with(mistake), "{schema}: {errors}");
+        assert_eq!(errors.lines().count(), mistake.lines().count(), "{schema}: {errors}");
     }
 }
 
@@ -372,9 +372,9 @@ fn reference_to_an_unknown_answer_field_is_rejected() {
         ),
     ] {
         let go = Step::new("go", ToolCall::new("go").arguments(json!({ "to": reference })));
-        let told = mistakes(workflow([ask(), go]));
-        let place = "composite `deploy` at `steps[1].arguments.to`: ";
-        assert_eq!(told.strip_prefix(place), mistake, "{reference}: {told}");
+        let errors = mistakes(workflow([ask(), go]));
+        let prefix = "composite `deploy` at `steps[1].arguments.to`: ";
+        assert_eq!(errors.strip_prefix(prefix), mistake, "{reference}: {errors}");
     }
 }
 
@@ -398,9 +398,9 @@ fn loop_has_an_output_but_no_tool_result() {
     ] {
         let each = Step::new("each", ForEach::new(json!([1, 2]), ToolCall::new("go")));
         let go = Step::new("go", ToolCall::new("go").arguments(json!({ "to": reference })));
-        let told = mistakes(workflow([each, go]));
-        let place = "composite `deploy` at `steps[1].arguments.to`: ";
-        assert_eq!(told.strip_prefix(place), mistake, "{reference}: {told}");
+        let errors = mistakes(workflow([each, go]));
+        let prefix = "composite `deploy` at `steps[1].arguments.to`: ";
+        assert_eq!(errors.strip_prefix(prefix), mistake, "{reference}: {errors}");
     }
 }
 
@@ -413,10 +413,10 @@ fn reference_to_a_skippable_question_needs_a_default() {
         )
     };
     let sometimes = || ask().condition("input.sure");
-    let told = mistakes(workflow([sometimes(), go()]));
+    let errors = mistakes(workflow([sometimes(), go()]));
     assert!(
-        told.contains("step `ask` can be skipped or fail, and has no `default_results`"),
-        "{told}"
+        errors.contains("step `ask` can be skipped or fail, and has no `default_results`"),
+        "{errors}"
     );
     let with_default = sometimes().default_results(json!({ "content": { "env": "staging" } }));
     assert_eq!(mistakes(workflow([with_default, go()])), "");
@@ -433,7 +433,7 @@ fn references_to_missing_answers_are_reported() {
     let goes_on = || Step::new("ask", elicitation().on_cancel(OnRefusal::Continue));
     let unanswered = "composite `deploy`: step `go` needs `$steps.ask.output.content.env`, but step `ask` can complete without an answer: end it in `?`, or let a condition look at the `action`";
     let left_out = "composite `deploy`: step `go` needs `$steps.ask.output.content.note`, but the user may leave it out when answering step `ask`: end it in `?`, or let a condition look at the `action`";
-    for (asked, then, remark) in [
+    for (question, then, remark) in [
         (ask(), go(env), None),
         (Step::new("ask", elicitation().on_decline(OnRefusal::SkipRemaining)), go(env), None),
         (goes_on(), go(env), Some(unanswered)),
@@ -444,8 +444,8 @@ fn references_to_missing_answers_are_reported() {
         (ask(), go("$steps.ask.output.content.note"), Some(left_out)),
         (ask(), go("$steps.ask.output.content.note?"), None),
     ] {
-        let told = remarks([asked, then]);
-        assert_eq!(told.iter().map(String::as_str).collect::<Vec<_>>(), Vec::from_iter(remark));
+        let remarks = remarks([question, then]);
+        assert_eq!(remarks.iter().map(String::as_str).collect::<Vec<_>>(), Vec::from_iter(remark));
     }
 }
 
@@ -454,7 +454,7 @@ fn question_that_no_step_waits_for_gets_a_remark() {
     let ask = || Step::new("ask", Elicitation::new("Deploy?", json!({})));
     let go = || Step::new("go", "deploy");
     let remark = "composite `deploy`: no step waits for the question of step `ask`: step `go` may call its tool before the user answers, unless its `depends_on` names the question";
-    let asked = |change: fn(Elicitation) -> Elicitation| {
+    let ask_with = |change: fn(Elicitation) -> Elicitation| {
         Step::new("ask", change(Elicitation::new("Deploy?", json!({}))))
     };
     let goes_on =
@@ -462,8 +462,8 @@ fn question_that_no_step_waits_for_gets_a_remark() {
     for (steps, expected) in [
         (vec![ask(), go()], Some(remark)),
         (vec![go(), ask()], Some(remark)),
-        (vec![asked(|ask| ask.on_decline(OnRefusal::Continue)), go()], Some(remark)),
-        (vec![asked(goes_on), go()], None),
+        (vec![ask_with(|ask| ask.on_decline(OnRefusal::Continue)), go()], Some(remark)),
+        (vec![ask_with(goes_on), go()], None),
         (vec![ask(), go().depends_on(["ask"])], None),
         (vec![ask(), go().condition("steps.ask.output.action == 'accept'")], None),
         // Another step waits, so the author knows the rule.
@@ -505,8 +505,9 @@ fn forms_that_ask_for_secrets_are_rejected() {
 #[tokio::test]
 async fn references_of_a_question_become_input_properties() {
     let form = json!({ "properties": { "env": { "type": "string", "title": "$input.label?" } } });
-    let asked = workflow([Step::new("ask", Elicitation::new("Deploy {{ input.release }}?", form))]);
-    let tool = listed(asked).await.unwrap();
+    let composite =
+        workflow([Step::new("ask", Elicitation::new("Deploy {{ input.release }}?", form))]);
+    let tool = listed(composite).await.unwrap();
     let expected = json!({
         "type": "object",
         "properties": { "label": {}, "release": {} },
@@ -517,8 +518,8 @@ async fn references_of_a_question_become_input_properties() {
 
 #[tokio::test]
 async fn workflow_of_questions_is_listed_as_read_only() {
-    let asked = Step::new("ask", Elicitation::new("Deploy?", json!({})));
-    let tool = listed(workflow([asked])).await.unwrap();
+    let question = Step::new("ask", Elicitation::new("Deploy?", json!({})));
+    let tool = listed(workflow([question])).await.unwrap();
     let annotations = tool.annotations.unwrap();
     assert_eq!(annotations.read_only_hint, Some(true));
     assert_eq!(annotations.destructive_hint, Some(false));
@@ -572,14 +573,14 @@ async fn last_step_skippable_by_a_person_has_no_output_schema() {
 fn preview_shows_questions() {
     let form =
         json!({ "properties": { "env": { "type": "string", "title": "{{ steps.go.text }}" } } });
-    let asked = Step::new(
+    let question = Step::new(
         "ask",
         Elicitation::new("Deploy {{ input.release }}?", form)
             .on_decline(OnRefusal::SkipRemaining)
             .on_cancel(OnRefusal::Continue),
     )
     .timeout(Duration::from_secs(60));
-    let composite = workflow([Step::new("go", "go"), asked]);
+    let composite = workflow([Step::new("go", "go"), question]);
     let input = object(json!({ "release": "1.2" }));
     let preview = Plan::new(composite).unwrap().preview(input).unwrap();
 
@@ -597,12 +598,12 @@ fn preview_shows_questions() {
 
 #[test]
 fn preview_shows_questions_that_cannot_be_asked() {
-    let asked = workflow([Step::new(
+    let composite = workflow([Step::new(
         "ask",
         Elicitation::new("Deploy {{ input.release.name }}?", json!({})),
     )]);
     let input = object(json!({ "release": 1 }));
-    let preview = Plan::new(asked).unwrap().preview(input).unwrap();
+    let preview = Plan::new(composite).unwrap().preview(input).unwrap();
     let asks = preview.waves[0].steps[0].asks.as_ref().unwrap();
     assert_eq!(asks.message, "Deploy {{ input.release.name }}?");
     assert!(asks.error.is_some());
@@ -617,10 +618,10 @@ fn output_with_a_default_may_refer_to_a_missing_answer() {
     };
     for (default, count) in [(None, 1), (Some(json!("nowhere")), 0)] {
         let output = Output::new().property("env", value(default));
-        let asked =
+        let workflow =
             Workflow::new([Step::new("ask", elicitation().on_decline(OnRefusal::Continue))]);
-        let asked = CompositeTool::new("deploy", "Deploys", asked.output(output));
-        let layer = CompositeLayer::new([asked]).unwrap();
+        let composite = CompositeTool::new("deploy", "Deploys", workflow.output(output));
+        let layer = CompositeLayer::new([composite]).unwrap();
         assert_eq!(layer.remarks().len(), count, "{:?}", layer.remarks());
     }
 }

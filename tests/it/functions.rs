@@ -271,13 +271,13 @@ async fn composite_calls_functions_like_tools_of_servers() {
         let all = CompositeTool::fan_out("all", "All", ["search"]);
         CompositeLayer::new([all]).expect("a composite")
     };
-    let (ours, theirs) = (all().layer(functions([search])), all().layer(server));
-    assert_eq!(testing::listed(&ours).await, testing::listed(&theirs).await);
+    let (with_function, with_server) = (all().layer(functions([search])), all().layer(server));
+    assert_eq!(testing::listed(&with_function).await, testing::listed(&with_server).await);
     let arguments = json!({ "q": "x" });
     let mut results = Vec::new();
     for mut result in [
-        testing::call(&ours, "all", arguments.clone()).await,
-        testing::call(&theirs, "all", arguments).await,
+        testing::call(&with_function, "all", arguments.clone()).await,
+        testing::call(&with_server, "all", arguments).await,
     ] {
         // The times in it differ.
         result.meta = None;

@@ -130,19 +130,19 @@ async fn running_call_ends_on_the_old_backend_before_it_stops() {
 async fn reload_reconnects_only_changed_backends() {
     let gateway =
         gateway(&[backend("same", "good", ""), version("other", 1), backend("gone", "good", "")]);
-    let [same, other, gone] =
+    let [same, other, removed] =
         [pid(&gateway, "same").await, pid(&gateway, "other").await, pid(&gateway, "gone").await];
     let reloaded = reload(
         &gateway,
         &[backend("new", "modern", ""), backend("same", "good", ""), version("other", 2)],
     )
     .await;
-    let told = "kept `same`; connected `new`, `other`; removed `gone`";
-    assert_eq!(reloaded.to_string(), told);
+    let expected = "kept `same`; connected `new`, `other`; removed `gone`";
+    assert_eq!(reloaded.to_string(), expected);
     assert_eq!(pid(&gateway, "same").await, same);
     assert_ne!(pid(&gateway, "other").await, other);
     ends(other).await;
-    ends(gone).await;
+    ends(removed).await;
     let reply = call(&gateway, "gone_pid", json!({})).await.unwrap();
     assert_eq!(reply.error().unwrap().message, "unknown tool `gone_pid`");
     gateway.close().await;
@@ -346,7 +346,7 @@ async fn clients_are_notified_and_list_new_tools() {
 }
 
 /// Waits until the client is notified that this resource has changed, by changing it.
-async fn is_told(gateway: &Gateway, connection: &Connection, uri: &str) {
+async fn until_notified(gateway: &Gateway, connection: &Connection, uri: &str) {
     let log = &connection.client.service().log;
     let before = log.lines().len();
     until(async || {
@@ -365,7 +365,7 @@ async fn clients_stay_subscribed_to_resources() {
         let connection = connect(serve(&gateway), Era::Legacy).await;
         let params = json!({ "uri": "test://one" });
         connection.send("resources/subscribe", params.clone()).await.unwrap();
-        is_told(&gateway, &connection, "test://one").await;
+        until_notified(&gateway, &connection, "test://one").await;
         // First the backend is kept, then it is reconnected.
         for (more, what) in [
             ("timeout = '10s'", "kept `one`"),
@@ -374,7 +374,7 @@ async fn clients_stay_subscribed_to_resources() {
         ] {
             let reloaded = reload(&gateway, &[backend("one", behaviour, more)]).await;
             assert_eq!(reloaded.to_string(), what);
-            is_told(&gateway, &connection, "test://one").await;
+            until_notified(&gateway, &connection, "test://one").await;
         }
         connection.send("resources/unsubscribe", params).await.unwrap();
         gateway.close().await;
@@ -395,7 +395,7 @@ async fn resources_hidden_by_a_reload_send_no_updates() {
             connection.send("resources/subscribe", json!({ "uri": uri })).await
         };
         subscribe(&before, "test://one").await.unwrap();
-        is_told(&gateway, &before, "test://one").await;
+        until_notified(&gateway, &before, "test://one").await;
 
         assert_eq!(reload(&gateway, &parts).await.to_string(), "kept `one`");
         let after = connect(serve(&gateway), Era::Legacy).await;
@@ -406,16 +406,16 @@ async fn resources_hidden_by_a_reload_send_no_updates() {
         // A client that remains subscribed without a new request is no longer notified either.
         reload(&gateway, &[backend("one", "good", "")]).await;
         subscribe(&before, "test://one").await.unwrap();
-        is_told(&gateway, &before, "test://one").await;
+        until_notified(&gateway, &before, "test://one").await;
         reload(&gateway, &parts).await;
         let log = &before.client.service().log;
-        let told = log.lines().len();
+        let count = log.lines().len();
         let mut updates = gateway.changes().watch_resources();
         answer(&gateway, "one_touch", json!({})).await;
         answer(&gateway, "one_touch", json!({})).await;
         assert!(updates.recv().now_or_never().is_none());
-        let told: Vec<_> = log.lines().split_off(told);
-        assert!(told.iter().all(|line| !line.contains("test://one")), "{told:?}");
+        let lines: Vec<_> = log.lines().split_off(count);
+        assert!(lines.iter().all(|line| !line.contains("test://one")), "{lines:?}");
         gateway.close().await;
     }
 }
@@ -434,7 +434,7 @@ async fn resource_updates_use_the_names_of_the_current_file() {
     ] {
         assert_eq!(reload(&gateway, &parts).await.to_string(), "kept `one`");
         connection.send("resources/subscribe", json!({ "uri": uri })).await.unwrap();
-        is_told(&gateway, &connection, uri).await;
+        until_notified(&gateway, &connection, uri).await;
     }
     gateway.close().await;
 }

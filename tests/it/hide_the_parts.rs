@@ -59,14 +59,14 @@ async fn clients_see_the_composite_and_cannot_call_its_targets() {
 
 #[tokio::test]
 async fn gateway_prints_the_plan_and_the_flowchart() {
-    let told = run(&["plan", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let planned = run(&["plan", FILE, "offer", "--input", r#"{ "article": "b10" }"#]).await;
+    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let expected = r#"offer
    1  article  catalogue_describe {"article":"b10"}
       price    catalogue_price {"article":"b10"}
       stock    stock {"article":"b10"}
 "#;
-    assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
+    assert_eq!(String::from_utf8(planned.stdout).unwrap(), expected);
 
     let drawn = run(&["draw", FILE, "offer"]).await;
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
@@ -81,8 +81,8 @@ async fn gateway_prints_the_plan_and_the_flowchart() {
         (&["call", FILE, "offer"], "at `/article`: is required"),
     ] {
         let refused = run(arguments).await;
-        let told = String::from_utf8(refused.stderr).unwrap();
-        assert!(!refused.status.success() && told.contains(error), "{arguments:?}: {told}");
+        let stderr = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && stderr.contains(error), "{arguments:?}: {stderr}");
     }
 }
 
@@ -162,12 +162,12 @@ path = "/all"
 async fn call_of_a_tool_that_asks_names_the_alternative() {
     let file = written(APPROVED);
     let called = run(&["call", path(&file), "clear", "--input", r#"{ "article": "a1" }"#]).await;
-    let told = String::from_utf8(called.stderr).unwrap();
-    assert!(!called.status.success() && called.stdout.is_empty(), "{told}");
+    let stderr = String::from_utf8(called.stderr).unwrap();
+    assert!(!called.status.success() && called.stdout.is_empty(), "{stderr}");
     let why = "the user must be asked, and the client cannot: it does not declare the capability";
     let advice = "\n`call` cannot ask the user: call the tool from a client that supports \
                   elicitation, connected to `mcp-composite serve FILE`\n";
-    assert!(told.contains(why) && told.ends_with(advice), "{told}");
+    assert!(stderr.contains(why) && stderr.ends_with(advice), "{stderr}");
 }
 
 #[tokio::test]

@@ -298,11 +298,12 @@ async fn composite_reports_the_progress_of_its_targets() {
     let events = answer.lines().filter_map(|line| line.strip_prefix("data: {"));
     let events: Vec<Value> =
         events.map(|event| serde_json::from_str(&format!("{{{event}")).unwrap()).collect();
-    let (last, told) = events.split_last().unwrap();
+    let (last, progress) = events.split_last().unwrap();
     assert_eq!(last["result"]["isError"], false, "{answer}");
-    let values: Vec<_> = told.iter().map(|told| told["params"]["progress"].as_f64()).collect();
+    let values: Vec<_> =
+        progress.iter().map(|event| event["params"]["progress"].as_f64()).collect();
     assert!(values.len() > 1 && values.is_sorted_by(|one, next| one < next), "{answer}");
-    assert!(told.iter().all(|told| told["params"]["progressToken"] == "mine"), "{answer}");
+    assert!(progress.iter().all(|event| event["params"]["progressToken"] == "mine"), "{answer}");
 }
 
 // === Changes ===
@@ -347,8 +348,9 @@ async fn session_receives_changes_and_updates_of_its_resources() {
 
     // The end of a session ends its subscriptions, and no others.
     one.cancel().await.unwrap();
-    let gone = || seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a");
-    until(gone).await;
+    let is_unsubscribed =
+        || seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a");
+    until(is_unsubscribed).await;
     let seen = seen.lock().unwrap().clone();
     assert!(!seen.iter().any(|line| line == "resources/unsubscribe b"), "{seen:?}");
 }
@@ -364,11 +366,17 @@ async fn newer_client_receives_changes_until_its_stream_ends() {
     let mut stream = soon(client.listen(filter.clone())).await.unwrap();
     assert_eq!(stream.acknowledged(), &filter);
     changes.tools().bump();
-    let told = soon(stream.next()).await.unwrap().unwrap();
-    assert!(matches!(told, ServerNotification::ToolListChangedNotification(_)), "{told:?}");
+    let notification = soon(stream.next()).await.unwrap().unwrap();
+    assert!(
+        matches!(notification, ServerNotification::ToolListChangedNotification(_)),
+        "{notification:?}"
+    );
     changes.resource_updated("a");
-    let told = soon(stream.next()).await.unwrap().unwrap();
-    assert!(matches!(told, ServerNotification::ResourceUpdatedNotification(_)), "{told:?}");
+    let notification = soon(stream.next()).await.unwrap().unwrap();
+    assert!(
+        matches!(notification, ServerNotification::ResourceUpdatedNotification(_)),
+        "{notification:?}"
+    );
 
     drop(stream);
     until(|| seen.lock().unwrap().iter().any(|line| line == "resources/unsubscribe a")).await;

@@ -138,11 +138,11 @@ impl ClientHandler for Client {
 
     async fn create_elicitation(
         &self,
-        asked: ElicitRequestParams,
+        question: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let ElicitRequestParams::FormElicitationParams { message, .. } = asked else {
-            panic!("no form: {asked:?}");
+        let ElicitRequestParams::FormElicitationParams { message, .. } = question else {
+            panic!("no form: {question:?}");
         };
         self.log.note(format!("asked {message}"));
         if message.contains("both") {
@@ -185,10 +185,10 @@ impl Connected {
         soon(self.client.call_tool(params(tool))).await.unwrap()
     }
 
-    fn asked(&self) -> Vec<String> {
-        let mut asked = self.log.lines();
-        asked.retain(|line| line.starts_with("asked"));
-        asked
+    fn questions(&self) -> Vec<String> {
+        let mut questions = self.log.lines();
+        questions.retain(|line| line.starts_with("asked"));
+        questions
     }
 }
 
@@ -322,7 +322,7 @@ async fn failed_question_is_not_an_approval() {
     let person = Way::Memory.connect(Era::Legacy, client, minute, &tools).await;
     let result = person.call("deploy_with_approval").await;
     assert_eq!(text(&result), "step `approve` failed: the client cannot be asked");
-    assert_eq!((person.asked().len(), tools.called()), (1, vec!["get_release".to_owned()]));
+    assert_eq!((person.questions().len(), tools.called()), (1, vec!["get_release".to_owned()]));
 }
 
 #[tokio::test]
@@ -338,8 +338,8 @@ async fn deployment_requires_approval_of_the_user() {
             let result = person.call("deploy_with_approval").await;
 
             let is_asked = does("") != Does::NotExist;
-            let asked: &[&str] = if is_asked { &["asked Deploy 1.4.0?"] } else { &[] };
-            assert_eq!(person.asked(), asked, "{why}");
+            let expected: &[&str] = if is_asked { &["asked Deploy 1.4.0?"] } else { &[] };
+            assert_eq!(person.questions(), expected, "{why}");
             match failure {
                 None => {
                     assert_eq!(tools.called(), ["get_release", "deploy"], "{why}");
@@ -379,7 +379,7 @@ async fn disconnected_client_prevents_deployment() {
         let options = PeerRequestOptions::no_options();
         let call = person.client.send_cancellable_request(call.into(), options).await.unwrap();
         match era {
-            Era::Legacy => until(async || !person.asked().is_empty()).await,
+            Era::Legacy => until(async || !person.questions().is_empty()).await,
             Era::Modern => {
                 let asks = soon(call.await_response()).await.unwrap();
                 assert!(matches!(asks, ServerResult::InputRequiredResult(_)), "{why}: {asks:?}");
@@ -423,7 +423,7 @@ tools = ['twice', 'once', 'broken', 'fine']
     let person = older(file, &tools, does).await;
     let result = person.call("all").await;
 
-    let mut first = person.asked();
+    let mut first = person.questions();
     let again = first.split_off(2);
     first.sort();
     assert_eq!(first, ["asked both: once?", "asked both: twice?"]);

@@ -14,15 +14,15 @@ fn folder() -> PathBuf {
 }
 
 /// Returns the errors of a file, without the path of this checkout.
-fn told(file: &Path) -> String {
+fn report(file: &Path) -> String {
     let error = Config::load(file).unwrap_err();
     let folder = file.parent().unwrap().to_str().unwrap();
-    let mut told = format!("{error}\n").replace(folder, "…");
+    let mut report = format!("{error}\n").replace(folder, "…");
     for mistake in error.mistakes() {
         let file = mistake.file().and_then(Path::file_name).unwrap().to_str().unwrap();
-        write!(told, "\n{file}:{} at `{}`", mistake.line(), mistake.path()).unwrap();
+        write!(report, "\n{file}:{} at `{}`", mistake.line(), mistake.path()).unwrap();
     }
-    told
+    report
 }
 
 fn composite(name: &str) -> String {
@@ -46,15 +46,15 @@ fn errors_of_included_files_have_their_own_lines() {
         omit_expression => true,
     }, {
         for file in ["mistaken", "syntax"] {
-            let told = told(&folder().join(file).with_extension("toml"));
-            insta::assert_snapshot!(format!("include_{file}"), told);
+            let report = report(&folder().join(file).with_extension("toml"));
+            insta::assert_snapshot!(format!("include_{file}"), report);
         }
     });
 }
 
 #[test]
 fn secrets_in_included_files_do_not_appear() {
-    assert!(!told(&folder().join("mistaken.toml")).contains("t0k3n"));
+    assert!(!report(&folder().join("mistaken.toml")).contains("t0k3n"));
 
     let folder = tempdir().unwrap();
     let folder = folder.path();
@@ -66,9 +66,9 @@ fn secrets_in_included_files_do_not_appear() {
         "[[backends]]\nargs = [\"t0k3n\"\n",
     ] {
         fs::write(folder.join("more.toml"), more).unwrap();
-        let told = Config::load(folder.join("main.toml")).unwrap_err().to_string();
+        let error = Config::load(folder.join("main.toml")).unwrap_err().to_string();
         // A bare word is a misspelled key.
-        assert!(!told.replace("t0k3n = ***", "").contains("t0k3n"), "{told}");
+        assert!(!error.replace("t0k3n = ***", "").contains("t0k3n"), "{error}");
     }
 }
 

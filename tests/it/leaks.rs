@@ -383,11 +383,11 @@ impl World {
         let actions: Vec<_> = (0..answers).map(|_| rng.choice(["accept", "decline"])).collect();
         let work = async {
             for action in &actions {
-                let Some(asked) = self.ask(request.clone()).await else { return true };
+                let Some(suspended) = self.ask(request.clone()).await else { return true };
                 let call = request.tool_call_mut().unwrap();
-                call.request_state = asked.request_state;
+                call.request_state = suspended.request_state;
                 let answer = json!({ "action": action, "content": {} });
-                let keys = asked.input_requests.into_iter().flatten().map(|(key, _)| key);
+                let keys = suspended.input_requests.into_iter().flatten().map(|(key, _)| key);
                 call.input_responses = Some(keys.map(|key| (key, answer.clone())).collect());
             }
             self.ask(request.clone()).await.is_none()
@@ -403,7 +403,7 @@ impl World {
     async fn ask(&self, request: Request) -> Option<InputRequiredResult> {
         let reply = self.stack.clone().oneshot(request).await.unwrap();
         match reply.into_result() {
-            Ok(ServerResult::InputRequiredResult(asked)) => Some(asked),
+            Ok(ServerResult::InputRequiredResult(suspended)) => Some(suspended),
             _ => None,
         }
     }

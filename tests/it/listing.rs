@@ -396,8 +396,9 @@ async fn annotations_are_derived_pessimistically() {
         assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(expected), "{tools:?}");
     }
     // A missing target might have any annotations.
-    let gone = CompositeTool::new("all", "x", FanOut::new(["look", "gone"]).success(Success::Any));
-    let stack = layer([gone]).layer(server);
+    let incomplete =
+        CompositeTool::new("all", "x", FanOut::new(["look", "gone"]).success(Success::Any));
+    let stack = layer([incomplete]).layer(server);
     assert_eq!(listed(&stack, "all").await.unwrap().annotations, Some(hints(false, true, true)));
 }
 

@@ -204,8 +204,8 @@ async fn client_receives_log_messages_at_or_above_its_level() {
         set_level(&client, LoggingLevel::Debug).await;
         assert_eq!(received(&client, "logs").await, [r#"Debug "one""#, INFO, ERROR]);
         // A newer server receives the level with each request, an older one once.
-        let told = if newer { "called logs at Some(Debug)" } else { "level Debug" };
-        assert!(server.log.has(told), "{:?}", server.log.lines());
+        let expected = if newer { "called logs at Some(Debug)" } else { "level Debug" };
+        assert!(server.log.has(expected), "{:?}", server.log.lines());
     }
 }
 

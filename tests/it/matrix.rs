@@ -552,9 +552,9 @@ async fn backend_rejecting_its_token_loses_only_its_own_tools() {
         let two = answer(client, "two_env", &who()).await;
         match two {
             Ok(two) => assert!(two == "two" && token == TOKEN),
-            Err(told) => {
-                assert_ne!(token, TOKEN, "{told}");
-                assert!(told.contains("`two`") && !told.contains("wrong-token"), "{told}");
+            Err(error) => {
+                assert_ne!(token, TOKEN, "{error}");
+                assert!(error.contains("`two`") && !error.contains("wrong-token"), "{error}");
             }
         }
         gateway.close().await;

@@ -318,9 +318,9 @@ fn composite_called_twice_is_drawn_once() {
 #[test]
 fn unknown_composite_is_reported_with_a_suggestion() {
     let layer = CompositeLayer::new(everything()).unwrap();
-    let told = |name| layer.flowchart(name).unwrap_err().to_string();
-    assert_eq!(told("evrything"), "unknown composite `evrything`: did you mean `everything`?");
-    assert_eq!(told("x"), "unknown composite `x`");
+    let error_for = |name| layer.flowchart(name).unwrap_err().to_string();
+    assert_eq!(error_for("evrything"), "unknown composite `evrything`: did you mean `everything`?");
+    assert_eq!(error_for("x"), "unknown composite `x`");
 }
 
 #[test]
@@ -342,7 +342,7 @@ async fn ran(composites: Vec<CompositeTool>, server: Server) -> (String, Run) {
 }
 
 /// Returns the text of a node, and its classes.
-fn told<'c>(chart: &'c str, name: &str) -> (&'c str, Vec<&'c str>) {
+fn node<'c>(chart: &'c str, name: &str) -> (&'c str, Vec<&'c str>) {
     let labelled =
         |line: &&str| line.contains(&format!("\"{name}<br/>")) && !line.contains("subgraph");
     let line = chart.lines().find(labelled).unwrap_or_else(|| panic!("{name} in {chart}")).trim();
@@ -380,7 +380,7 @@ async fn run_chart_shows_the_outcome_of_each_branch() {
     ] {
         let label =
             if name == "good" { chart.replace("\"good\"", "\"good<br/>\"") } else { chart.clone() };
-        assert_eq!(told(&label, name), (words, classes), "{name} in {chart}");
+        assert_eq!(node(&label, name), (words, classes), "{name} in {chart}");
     }
 }
 
@@ -393,10 +393,10 @@ async fn loop_elements_and_nested_branches_are_counted() {
     let each = each.on_error(OnError::Continue);
     let (chart, _) =
         ran(vec![inner, CompositeTool::pipeline("outer", "Looks", [each])], server).await;
-    let (elements, classes) = told(&chart, "each");
+    let (elements, classes) = node(&chart, "each");
     assert_eq!(elements, "elements#58; 1 failed, 2 completed #40;tool#41;");
     assert_eq!(classes, ["conditional", "completed"]);
-    assert_eq!(told(&chart, "flaky"), ("1 failed, 2 completed #40;tool#41;", vec!["failed"]));
+    assert_eq!(node(&chart, "flaky"), ("1 failed, 2 completed #40;tool#41;", vec!["failed"]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,7 +408,7 @@ async fn running_and_dropped_runs_are_drawn_in_their_state() {
     let stands = || {
         let [run] = recorder.runs().try_into().unwrap();
         let chart = layer.flowchart("look").unwrap().run(&run).to_string();
-        let (words, classes) = told(&chart, "a");
+        let (words, classes) = node(&chart, "a");
         (words.to_owned(), classes.concat(), run.is_over())
     };
     let call = testing::call(&service, "look", json!({}));
@@ -419,7 +419,7 @@ async fn running_and_dropped_runs_are_drawn_in_their_state() {
     let _ = tokio::time::timeout(Duration::from_secs(3), dropped).await;
     let [dropped, _] = recorder.runs().try_into().unwrap();
     let chart = layer.flowchart("look").unwrap().run(&dropped).to_string();
-    assert_eq!(told(&chart, "a"), ("cancelled in 3s", vec!["cancelled"]));
+    assert_eq!(node(&chart, "a"), ("cancelled in 3s", vec!["cancelled"]));
     assert!(dropped.is_over());
 }
 
@@ -435,19 +435,19 @@ async fn resumed_run_is_recorded_as_the_same_run() {
     let stands = || {
         let [run] = recorder.runs().try_into().unwrap();
         let chart = layer.flowchart("look").unwrap().run(&run).to_string();
-        ["sure", "answer"].map(|name| told(&chart, name).1.concat())
+        ["sure", "answer"].map(|name| node(&chart, name).1.concat())
     };
     let call = async |state: Option<String>| {
         let service = layer.layer(Server::new().says("a", "yes"));
         service.oneshot(is_sure("look", state)).await.unwrap().into_tool_answer()
     };
-    let mcp_composite::message::ToolAnswer::InputRequired(asked) = call(None).await else {
+    let mcp_composite::message::ToolAnswer::InputRequired(question) = call(None).await else {
         panic!()
     };
     assert_eq!(stands(), ["waiting", "waiting"]);
     // Sending the state again continues the same run in the chart, not another.
     for _ in 0..2 {
-        call(asked.request_state.clone()).await;
+        call(question.request_state.clone()).await;
         assert_eq!(stands(), ["completed", "completed"]);
     }
 }

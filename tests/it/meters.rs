@@ -25,10 +25,10 @@ use tower::{BoxError, Layer, ServiceExt};
 enum Way {
     Direct,
     Dispatched,
-    AsToolOfTheirs,
+    AsRigTool,
 }
 
-const WAYS: [Way; 3] = [Way::Direct, Way::Dispatched, Way::AsToolOfTheirs];
+const WAYS: [Way; 3] = [Way::Direct, Way::Dispatched, Way::AsRigTool];
 
 fn cost() -> Budget {
     Budget::new("cost", Unit::Cost, 100)
@@ -40,10 +40,10 @@ fn calls() -> Budget {
 
 /// Returns a stack with every meter, over tools that report costs, and the store of its budgets.
 fn metered() -> (Stack<Server>, Arc<MemoryBudgets>) {
-    let mut asked = CallToolResult::structured(json!({ "answer": 42, "secret": "s" }));
-    asked.meta = Some(MetaObject(json!({ "usage": 7 }).as_object().expect("an object").clone()));
+    let mut result = CallToolResult::structured(json!({ "answer": 42, "secret": "s" }));
+    result.meta = Some(MetaObject(json!({ "usage": 7 }).as_object().expect("an object").clone()));
     let server = Server::new()
-        .tool("ask", Answer::from(Reply::from(asked)))
+        .tool("ask", Answer::from(Reply::from(result)))
         .says("look", "x".repeat(100))
         .fails("break", "no route");
     let budgets = Arc::new(MemoryBudgets::new());
@@ -78,9 +78,9 @@ async fn called(stack: Stack<Server>, way: Way, tool: &str) -> Option<Value> {
             let ended = dispatch(stack, calls, &DispatchOptions::new()).await;
             ended[0].result().and_then(|result| result.structured_content.clone())
         }
-        Way::AsToolOfTheirs => {
+        Way::AsRigTool => {
             let tools = tools(stack).await.expect("tools");
-            let tool = tools.iter().find(|ours| ours.name() == tool).expect("it is listed");
+            let tool = tools.iter().find(|listed| listed.name() == tool).expect("it is listed");
             tool.invoke(json!({})).await.ok()
         }
     }
@@ -169,9 +169,11 @@ async fn steps_receive_full_results_and_clients_truncated_ones() {
     let link = part.content.iter().find_map(ContentBlock::as_resource_link).expect("a link");
     let read = json!({ "method": "resources/read", "params": { "uri": link.uri } });
     let read: ClientRequest = serde_json::from_value(read).expect("a request");
-    let whole = stack.oneshot(Request::new(read, Context::default())).await.expect("it can answer");
-    let whole = serde_json::to_value(whole.result().expect("a result")).expect("JSON");
-    let whole: Value = serde_json::from_str(whole["contents"][0]["text"].as_str().expect("a text"))
-        .expect("a result");
-    assert_eq!(whole["content"][0]["text"], long);
+    let stored =
+        stack.oneshot(Request::new(read, Context::default())).await.expect("it can answer");
+    let stored = serde_json::to_value(stored.result().expect("a result")).expect("JSON");
+    let stored: Value =
+        serde_json::from_str(stored["contents"][0]["text"].as_str().expect("a text"))
+            .expect("a result");
+    assert_eq!(stored["content"][0]["text"], long);
 }

@@ -124,8 +124,8 @@ async fn everything() {
     let ask = async |state: Option<String>| {
         stack.clone().oneshot(is_sure("asks", state)).await.unwrap().into_tool_answer()
     };
-    let ToolAnswer::InputRequired(asked) = ask(None).await else { panic!("no question") };
-    ask(asked.request_state).await;
+    let ToolAnswer::InputRequired(question) = ask(None).await else { panic!("no question") };
+    ask(question.request_state).await;
     #[cfg(feature = "remote")]
     connect().await;
 }
@@ -157,13 +157,13 @@ async fn recorded_metrics_match_the_guide() {
     mcp_composite::metrics::describe();
     everything().await;
 
-    let mut told = Table::new();
+    let mut emitted = Table::new();
     for (key, unit, description, _) in snapshotter.snapshot().into_vec() {
         let name = key.key().name().to_owned();
         assert!(description.is_some_and(|text| !text.is_empty()), "{name}");
         let labels = key.key().labels().map(|label| label.key().to_owned());
         let unit = unit.unwrap().as_str().to_owned();
-        let row = told.entry(name).or_insert((kind(key.kind()), unit, BTreeSet::new()));
+        let row = emitted.entry(name).or_insert((kind(key.kind()), unit, BTreeSet::new()));
         row.2.extend(labels);
     }
     let mut documented = documented();
@@ -173,11 +173,11 @@ async fn recorded_metrics_match_the_guide() {
     if !cfg!(feature = "cache") {
         documented.remove("mcp_composite.cache.calls");
     }
-    assert_eq!(told.keys().collect::<Vec<_>>(), documented.keys().collect::<Vec<_>>());
-    for (name, (kind, unit, labels)) in told {
-        let (said_kind, said_unit, said_labels) = &documented[&name];
-        assert_eq!((&kind, &unit), (said_kind, said_unit), "{name}");
-        assert!(labels.is_subset(said_labels), "{name}: {labels:?}");
+    assert_eq!(emitted.keys().collect::<Vec<_>>(), documented.keys().collect::<Vec<_>>());
+    for (name, (kind, unit, labels)) in emitted {
+        let (expected_kind, expected_unit, expected_labels) = &documented[&name];
+        assert_eq!((&kind, &unit), (expected_kind, expected_unit), "{name}");
+        assert!(labels.is_subset(expected_labels), "{name}: {labels:?}");
     }
 }
 

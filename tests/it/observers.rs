@@ -36,14 +36,14 @@ use crate::{
 
 /// Records each event as a line.
 #[derive(Default)]
-struct Notes {
+struct EventLog {
     lines: Mutex<Vec<String>>,
     runs: Mutex<Vec<RunId>>,
     wants_arguments: bool,
     wants_results: bool,
 }
 
-impl Observer for Notes {
+impl Observer for EventLog {
     fn on_event(&self, event: &Event<'_>) {
         let line = match event.what {
             What::RunStarted { arguments, .. } => format!("starts{}", given(arguments)),
@@ -94,7 +94,7 @@ fn given(arguments: Option<&rmcp::model::JsonObject>) -> String {
     arguments.map(|arguments| format!(" {}", Value::Object(arguments.clone()))).unwrap_or_default()
 }
 
-impl Notes {
+impl EventLog {
     fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -113,12 +113,12 @@ fn server() -> Server {
 }
 
 /// Returns the events of a call of the last of these composites.
-async fn told(composites: Vec<CompositeTool>) -> Vec<String> {
-    let notes = Arc::new(Notes::default());
+async fn events_of(composites: Vec<CompositeTool>) -> Vec<String> {
+    let log = Arc::new(EventLog::default());
     let called = composites.last().unwrap().name().to_owned();
-    let layer = CompositeLayer::new(composites).unwrap().observer(notes.clone());
+    let layer = CompositeLayer::new(composites).unwrap().observer(log.clone());
     testing::call(&layer.layer(server()), &called, json!({})).await;
-    notes.lines()
+    log.lines()
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ async fn observer_receives_the_outcome_of_each_branch() {
         "look b completed, 1, 0-2",
         "look fails",
     ];
-    assert_eq!(told(vec![composite]).await, expected);
+    assert_eq!(events_of(vec![composite]).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,10 +160,10 @@ async fn observer_receives_skipped_steps_with_the_reason() {
         "look late skipped: max_calls",
         "look ends at max_calls",
     ];
-    assert_eq!(skipped(told(vec![limited]).await), expected);
+    assert_eq!(skipped(events_of(vec![limited]).await), expected);
 
     let race = CompositeTool::new("look", "Looks", Fallback::new(["a", "b"]));
-    assert_eq!(skipped(told(vec![race]).await), ["look b skipped: ended", "look ends"]);
+    assert_eq!(skipped(events_of(vec![race]).await), ["look b skipped: ended", "look ends"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,13 +190,13 @@ async fn observer_receives_values_and_early_ends() {
         "look fails",
     ];
     let composite = CompositeTool::workflow("look", "Looks", steps);
-    assert_eq!(told(vec![composite]).await, expected);
+    assert_eq!(events_of(vec![composite]).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn observer_receives_attempts_with_the_previous_error() {
     let step = Step::new("flaky", "flaky").on_error(OnError::Retry(Retry::times(2)));
-    let lines = told(vec![CompositeTool::pipeline("look", "Looks", [step])]).await;
+    let lines = events_of(vec![CompositeTool::pipeline("look", "Looks", [step])]).await;
     assert_eq!(lines[2..4], ["look flaky calls flaky, 1", "look flaky calls flaky, 2 after tool"]);
 }
 
@@ -207,7 +207,8 @@ async fn observer_receives_loop_elements_as_nested_branches() {
         ForEach::new(json!([1, 2, 3]), ToolCall::new("echo").arguments(json!({ "n": "$item" })))
             .max_parallel(1),
     );
-    let lines = told(vec![CompositeTool::pipeline("look", "Looks", [each]).max_calls(2)]).await;
+    let lines =
+        events_of(vec![CompositeTool::pipeline("look", "Looks", [each]).max_calls(2)]).await;
     let expected = [
         "look starts",
         "look each starts",
@@ -228,7 +229,7 @@ async fn observer_receives_loop_elements_as_nested_branches() {
 async fn observer_receives_the_parent_branch_of_a_nested_run() {
     let inner = CompositeTool::fan_out("inner", "Looks", ["a"]);
     let outer = CompositeTool::fan_out("outer", "Looks", ["inner"]);
-    let lines = told(vec![inner, outer]).await;
+    let lines = events_of(vec![inner, outer]).await;
     let expected = [
         "outer starts",
         "outer inner starts",
@@ -246,24 +247,24 @@ async fn observer_receives_the_parent_branch_of_a_nested_run() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_call_cancels_running_branches() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let composite = CompositeTool::fan_out("look", "Looks", ["a", "hangs"]);
-    let service = CompositeLayer::new([composite]).unwrap().observer(notes.clone()).layer(server());
+    let service = CompositeLayer::new([composite]).unwrap().observer(log.clone()).layer(server());
     let call = testing::call(&service, "look", json!({}));
     tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
-    let lines = notes.lines();
+    let lines = log.lines();
     let end = &lines[lines.len() - 2..];
     assert_eq!(end, ["look hangs cancelled, 1, 0-3", "look is dropped"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_run_keeps_its_id() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let sure = Step::new("sure", Elicitation::new("Sure?", json!({})));
     let steps = [Step::new("a", "a"), sure, Step::new("b", "b")];
     let composite = CompositeTool::pipeline("look", "Looks", steps);
     let replica = async |state: Option<String>| {
-        let layer = CompositeLayer::new([composite.clone()]).unwrap().observer(notes.clone());
+        let layer = CompositeLayer::new([composite.clone()]).unwrap().observer(log.clone());
         let store = SignedStore::new("a key of at least thirty-two bytes").unwrap();
         let mut request = testing::request("look", json!({}));
         *request.context_mut().meta_mut() = can_be_asked();
@@ -273,8 +274,8 @@ async fn resumed_run_keeps_its_id() {
         params.request_state = state;
         layer.state(store).layer(server()).oneshot(request).await.unwrap().into_tool_answer()
     };
-    let ToolAnswer::InputRequired(asked) = replica(None).await else { panic!("no question") };
-    let ToolAnswer::Result(_) = replica(asked.request_state).await else { panic!("no result") };
+    let ToolAnswer::InputRequired(question) = replica(None).await else { panic!("no question") };
+    let ToolAnswer::Result(_) = replica(question.request_state).await else { panic!("no result") };
     let expected = [
         "look starts",
         "look a starts",
@@ -290,15 +291,15 @@ async fn resumed_run_keeps_its_id() {
         "look b completed, 1, 0-2",
         "look ends",
     ];
-    assert_eq!(notes.lines(), expected);
-    let runs = notes.runs.lock().unwrap();
+    assert_eq!(log.lines(), expected);
+    let runs = log.runs.lock().unwrap();
     assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
 }
 
 /// Calls the last of these composites as a client that can be asked.
-async fn asked(composites: Vec<CompositeTool>, notes: &Arc<Notes>) -> ToolAnswer {
+async fn call_interactively(composites: Vec<CompositeTool>, log: &Arc<EventLog>) -> ToolAnswer {
     let called = composites.last().unwrap().name().to_owned();
-    let layer = CompositeLayer::new(composites).unwrap().observer(notes.clone());
+    let layer = CompositeLayer::new(composites).unwrap().observer(log.clone());
     let mut request = testing::request(&called, json!({}));
     *request.context_mut().meta_mut() = can_be_asked();
     layer.layer(server()).oneshot(request).await.unwrap().into_tool_answer()
@@ -312,7 +313,7 @@ fn asking_within(outer: CompositeTool) -> Vec<CompositeTool> {
 
 #[tokio::test(start_paused = true)]
 async fn suspended_nested_run_is_dropped_with_its_branch() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let later = Step::new("b", "b").depends_on(Vec::<String>::new());
     let steps = [
         Step::new("inner", "inner").depends_on(Vec::<String>::new()),
@@ -320,9 +321,9 @@ async fn suspended_nested_run_is_dropped_with_its_branch() {
         Step::new("fails", "fails").depends_on(["b"]),
     ];
     let outer = CompositeTool::workflow("outer", "Looks", steps);
-    let answer = asked(asking_within(outer), &notes).await;
+    let answer = call_interactively(asking_within(outer), &log).await;
     assert!(matches!(answer, ToolAnswer::Result(_)), "{answer:?}");
-    let lines = notes.lines();
+    let lines = log.lines();
     let from = lines.iter().position(|line| line.contains("suspended")).unwrap();
     let expected = [
         "inner/inner is suspended",
@@ -341,19 +342,19 @@ async fn suspended_nested_run_is_dropped_with_its_branch() {
 
 #[tokio::test(start_paused = true)]
 async fn suspended_run_is_not_reported_as_dropped() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let outer = CompositeTool::pipeline("outer", "Looks", [Step::new("inner", "inner")]);
-    let answer = asked(asking_within(outer), &notes).await;
+    let answer = call_interactively(asking_within(outer), &log).await;
     assert!(matches!(answer, ToolAnswer::InputRequired(_)), "{answer:?}");
-    assert_eq!(notes.lines().last().unwrap(), "outer is suspended");
-    assert!(!notes.lines().iter().any(|line| line.contains("dropped")));
+    assert_eq!(log.lines().last().unwrap(), "outer is suspended");
+    assert!(!log.lines().iter().any(|line| line.contains("dropped")));
 }
 
 #[tokio::test]
 async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let outer = CompositeTool::pipeline("outer", "Looks", [Step::new("inner", "inner")]);
-    let layer = CompositeLayer::new(asking_within(outer)).unwrap().observer(notes.clone());
+    let layer = CompositeLayer::new(asking_within(outer)).unwrap().observer(log.clone());
     let abilities = ServerCapabilities::builder().enable_tools().build();
     let server = ServeService::new(layer.layer(server()), ServerConfig::new(abilities));
     let (near, far) = tokio::io::duplex(1 << 16);
@@ -366,11 +367,11 @@ async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
     let call = CallToolRequest::new(CallToolRequestParams::new("outer"));
     let options = PeerRequestOptions::no_options();
     let call = client.send_cancellable_request(call.into(), options).await.unwrap();
-    let has = |line: &str| notes.lines().iter().any(|told| told == line);
+    let has = |line: &str| log.lines().iter().any(|event| event == line);
     until(async || has("outer is suspended")).await;
     call.cancel(None).await.unwrap();
     until(async || has("outer is dropped")).await;
-    let lines = notes.lines();
+    let lines = log.lines();
     let from = lines.iter().position(|line| line == "outer is suspended").unwrap();
     let expected = [
         "outer is suspended",
@@ -384,17 +385,19 @@ async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
 
 #[tokio::test(start_paused = true)]
 async fn observer_receives_arguments_only_on_request() {
-    let (notes, curious) =
-        (Arc::new(Notes::default()), Arc::new(Notes { wants_arguments: true, ..Notes::default() }));
+    let (log, curious) = (
+        Arc::new(EventLog::default()),
+        Arc::new(EventLog { wants_arguments: true, ..EventLog::default() }),
+    );
     let composite = CompositeTool::fan_out("look", "Looks", ["echo"]);
     let layer = CompositeLayer::new([composite]).unwrap();
-    let layer = layer.observer(notes.clone()).observer(curious.clone());
+    let layer = layer.observer(log.clone()).observer(curious.clone());
     testing::call(&layer.layer(server()), "look", json!({ "q": 1 })).await;
-    let of = |notes: &Notes| {
-        let mut lines = notes.lines().into_iter();
+    let of = |log: &EventLog| {
+        let mut lines = log.lines().into_iter();
         (lines.next().unwrap(), lines.find(|line| line.contains("calls")).unwrap())
     };
-    assert_eq!(of(&notes), ("look starts".to_owned(), "look echo calls echo, 1".to_owned()));
+    assert_eq!(of(&log), ("look starts".to_owned(), "look echo calls echo, 1".to_owned()));
     let expected =
         (r#"look starts {"q":1}"#.to_owned(), r#"look echo calls echo, 1 {"q":1}"#.to_owned());
     assert_eq!(of(&curious), expected);
@@ -402,8 +405,10 @@ async fn observer_receives_arguments_only_on_request() {
 
 #[tokio::test(start_paused = true)]
 async fn observer_receives_results_only_on_request() {
-    let (notes, curious) =
-        (Arc::new(Notes::default()), Arc::new(Notes { wants_results: true, ..Notes::default() }));
+    let (log, curious) = (
+        Arc::new(EventLog::default()),
+        Arc::new(EventLog { wants_results: true, ..EventLog::default() }),
+    );
     let call = ToolCall::new("echo").arguments(json!({ "n": "$item" }));
     let steps = [
         Step::new("each", ForEach::new(json!([1, 2]), call).max_parallel(1)),
@@ -413,10 +418,10 @@ async fn observer_receives_results_only_on_request() {
     ];
     let composite = CompositeTool::pipeline("all", "Calls all", steps);
     let layer = CompositeLayer::new([composite]).unwrap();
-    let layer = layer.observer(notes.clone()).observer(curious.clone());
+    let layer = layer.observer(log.clone()).observer(curious.clone());
     testing::call(&layer.layer(server()), "all", json!({ "q": 1 })).await;
-    let ends = |notes: &Notes| {
-        let lines = notes.lines().into_iter();
+    let ends = |log: &EventLog| {
+        let lines = log.lines().into_iter();
         let is_end = |line: &String| {
             ["completed", "failed", "timed_out", "ends"].iter().any(|end| line.contains(end))
         };
@@ -432,41 +437,41 @@ async fn observer_receives_results_only_on_request() {
         r#"all ends "yes""#,
     ];
     assert_eq!(ends(&curious), expected);
-    assert!(ends(&notes).iter().all(|line| !line.contains('"')), "{:?}", ends(&notes));
+    assert!(ends(&log).iter().all(|line| !line.contains('"')), "{:?}", ends(&log));
 }
 
 #[tokio::test(start_paused = true)]
 async fn stack_notifies_its_observers_and_those_of_composites() {
-    let (notes, own) = (Arc::new(Notes::default()), Arc::new(Notes::default()));
+    let (log, own) = (Arc::new(EventLog::default()), Arc::new(EventLog::default()));
     let composite = CompositeTool::fan_out("look", "Looks", ["a"]);
-    let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
+    let layer = CompositeLayer::new([composite]).unwrap().observer(log.clone());
     let stack = StackLayer::new().observer(own.clone()).composite(layer);
     testing::call(&stack.layer(server()), "look", json!({})).await;
-    assert_eq!((notes.lines().len(), own.lines()), (5, notes.lines()));
+    assert_eq!((log.lines().len(), own.lines()), (5, log.lines()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_loop_starts_once() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let each = Step::new("each", ForEach::new(json!([1]), "inner"));
     let composites = asking_within(CompositeTool::pipeline("outer", "Looks", [each]));
     let ask = async |request| {
-        let layer = CompositeLayer::new(composites.clone()).unwrap().observer(notes.clone());
+        let layer = CompositeLayer::new(composites.clone()).unwrap().observer(log.clone());
         let store = SignedStore::new("a key of at least thirty-two bytes").unwrap();
         layer.state(store).layer(server()).oneshot(request).await.unwrap().into_tool_answer()
     };
     let mut request = testing::request("outer", json!({}));
     *request.context_mut().meta_mut() = can_be_asked();
-    let ToolAnswer::InputRequired(asked) = ask(request.clone()).await else {
+    let ToolAnswer::InputRequired(question) = ask(request.clone()).await else {
         panic!("no question");
     };
-    let keys = asked.input_requests.into_iter().flatten().map(|(key, _)| key);
+    let keys = question.input_requests.into_iter().flatten().map(|(key, _)| key);
     let yes = json!({ "action": "accept", "content": {} });
     let params = request.tool_call_mut().unwrap();
     params.input_responses = Some(keys.map(|key| (key, yes.clone())).collect());
-    params.request_state = asked.request_state;
+    params.request_state = question.request_state;
     assert!(matches!(ask(request).await, ToolAnswer::Result(_)));
-    let lines = notes.lines();
+    let lines = log.lines();
     let starts = lines.iter().filter(|line| *line == "outer each starts").count();
     assert_eq!(starts, 1, "{lines:#?}");
 }
@@ -482,11 +487,11 @@ impl Observer for Panics {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_observer_does_not_affect_the_run() {
-    let notes = Arc::new(Notes::default());
+    let log = Arc::new(EventLog::default());
     let composite = CompositeTool::fan_out("look", "Looks", ["a"]);
-    let layer = CompositeLayer::new([composite]).unwrap().observer(Panics).observer(notes.clone());
+    let layer = CompositeLayer::new([composite]).unwrap().observer(Panics).observer(log.clone());
     let result = testing::call(&layer.layer(server()), "look", json!({})).await;
-    assert_eq!((result.is_error, notes.lines().len()), (Some(false), 5));
+    assert_eq!((result.is_error, log.lines().len()), (Some(false), 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -506,7 +511,7 @@ async fn iterations_are_observed_like_the_elements_of_a_loop() {
         "look poll completed, 2, 0-2",
         "look ends",
     ];
-    assert_eq!(told(vec![composite]).await, expected);
+    assert_eq!(events_of(vec![composite]).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -514,8 +519,8 @@ async fn delay_and_first_success_of_a_loop_are_observed() {
     let each = ForEach::new("$input.all", "flaky").max_parallel(1).delay(Duration::from_secs(2));
     let step = Step::new("try", each.stop_at_first_success());
     let composite = CompositeTool::pipeline("look", "Looks", [step]);
-    let notes = Arc::new(Notes::default());
-    let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
+    let log = Arc::new(EventLog::default());
+    let layer = CompositeLayer::new([composite]).unwrap().observer(log.clone());
     testing::call(&layer.layer(server()), "look", json!({ "all": [1, 2, 3] })).await;
     let expected = [
         "look starts",
@@ -529,7 +534,7 @@ async fn delay_and_first_success_of_a_loop_are_observed() {
         "look try completed, 2, 0-2",
         "look ends",
     ];
-    assert_eq!(notes.lines(), expected);
+    assert_eq!(log.lines(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -539,15 +544,15 @@ async fn dropped_call_runs_no_finally_step() {
         Step::new("undo", "a").finally(Finally::new()),
     ];
     let composite = CompositeTool::workflow("look", "Looks", steps);
-    let (notes, server) = (Arc::new(Notes::default()), server());
-    let layer = CompositeLayer::new([composite]).unwrap().observer(notes.clone());
+    let (log, server) = (Arc::new(EventLog::default()), server());
+    let layer = CompositeLayer::new([composite]).unwrap().observer(log.clone());
     let service = layer.layer(server.clone());
     let call = testing::call(&service, "look", json!({}));
     tokio::time::timeout(Duration::from_secs(3), call).await.unwrap_err();
     tokio::time::sleep(Duration::from_secs(60)).await;
     // Both iterations, and no finally step.
     assert_eq!(server.calls().len(), 2);
-    let lines = notes.lines();
+    let lines = log.lines();
     let [.., poll, end] = &lines[..] else { panic!("{lines:?}") };
     assert!(poll.starts_with("look poll cancelled"), "{poll}");
     assert_eq!(end, "look is dropped");
@@ -574,5 +579,5 @@ async fn finally_step_is_observed_as_part_of_its_run() {
         "look undo completed, 1, 0-0",
         "look fails",
     ];
-    assert_eq!(told(vec![composite]).await, expected);
+    assert_eq!(events_of(vec![composite]).await, expected);
 }

@@ -304,9 +304,9 @@ arguments = { article = '$item' }
         assert_eq!(lines.len(), 3, "{list}");
         assert!(lines[1].contains("completed") && lines[1].ends_with("offer"), "{list}");
         assert!(lines[2].starts_with(&id) && lines[2].contains("running"), "{list}");
-        let (_, shown) = runs_command(&served, &["show", &id]).await;
-        assert!(shown.starts_with(&format!("slow  {id}  running")), "{shown}");
-        assert!(shown.contains("prices[0]") && shown.contains("1 calls"), "{shown}");
+        let (_, details) = runs_command(&served, &["show", &id]).await;
+        assert!(details.starts_with(&format!("slow  {id}  running")), "{details}");
+        assert!(details.contains("prices[0]") && details.contains("1 calls"), "{details}");
         let cancelled = runs_command(&served, &["cancel", &id]).await;
         assert_eq!(cancelled, (true, format!("cancelled the run {id}\n")));
         id
@@ -315,8 +315,8 @@ arguments = { article = '$item' }
     let result = result.unwrap();
     let text = &result.content[0].as_text().unwrap().text;
     assert_eq!((result.is_error, &**text), (Some(true), "the run was cancelled by an operator"));
-    let (_, shown) = runs_command(&served, &["show", &id]).await;
-    assert!(shown.starts_with(&format!("slow  {id}  dropped")), "{shown}");
+    let (_, details) = runs_command(&served, &["show", &id]).await;
+    assert!(details.starts_with(&format!("slow  {id}  dropped")), "{details}");
     for (arguments, error) in [
         (["cancel", &*id], "the run is not running"),
         (["cancel", "unknown"], "the run is unknown or no longer kept"),
@@ -367,9 +367,9 @@ steps = [{ id = 'sure', type = 'elicitation', message = 'Sure?', schema = {} }]
     assert!(list.ends_with(&format!("approval (task {task})\n")), "{list}");
     let cancelled = runs_command(&served, &["cancel", id]).await;
     assert_eq!(cancelled, (true, format!("cancelled the run {id}\n")));
-    let (_, shown) = runs_command(&served, &["show", id]).await;
-    assert!(shown.starts_with(&format!("approval  {id}  dropped")), "{shown}");
-    assert!(shown.contains(&format!("\n  task {task}\n")), "{shown}");
+    let (_, details) = runs_command(&served, &["show", id]).await;
+    assert!(details.starts_with(&format!("approval  {id}  dropped")), "{details}");
+    assert!(details.contains(&format!("\n  task {task}\n")), "{details}");
     let ended = client.get_task(GetTaskParams::new(created.task.task_id)).await.unwrap();
     assert_eq!(ended.task.status(), TaskStatus::Cancelled);
     let (is_success, error) = runs_command(&served, &["cancel", id]).await;

@@ -265,10 +265,10 @@ async fn preview_shows_steps_that_would_fail() {
     let open = composite.clone().input_schema(object(json!({ "type": "object" })));
     let service = CompositeLayer::new([open]).unwrap().layer(server());
     let preview = service.preview("fails", object(input.clone())).await.unwrap();
-    let told = preview.to_string();
-    let told: Vec<_> = told.lines().filter(|line| line.contains("fail:")).map(str::trim).collect();
+    let text = preview.to_string();
+    let text: Vec<_> = text.lines().filter(|line| line.contains("fail:")).map(str::trim).collect();
     assert_eq!(
-        told,
+        text,
         [
             "which would fail: invalid arguments for `count`: at `/n`: the value is not of type \"integer\"",
             "which would fail: `input.words[9]` has no value",
@@ -389,15 +389,15 @@ async fn preview_shows_the_input_of_each_target() {
     let input = json!({ "n": 1 });
 
     let preview = service.preview("both", object(input.clone())).await.unwrap();
-    let told: Vec<_> = preview.waves[0]
+    let planned: Vec<_> = preview.waves[0]
         .steps
         .iter()
         .map(|step| step.calls[0].arguments.clone().unwrap_or_default())
         .collect();
     testing::call(&service, "both", input).await;
     let made: Vec<_> = server.calls().iter().map(testing::RecordedCall::arguments).collect();
-    assert_eq!(told, made);
-    assert_eq!(told[0], json!({ "n": 1 }));
+    assert_eq!(planned, made);
+    assert_eq!(planned[0], json!({ "n": 1 }));
 }
 
 #[tokio::test(start_paused = true)]

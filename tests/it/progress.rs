@@ -112,11 +112,11 @@ impl Wire {
 
     /// Returns the notifications before the answer, and the answer, which must be the last message.
     async fn answer(&mut self) -> (Vec<Value>, Value) {
-        let mut told = Vec::new();
+        let mut notifications = Vec::new();
         let answer = loop {
             let message = self.next().await;
             match &message["id"] {
-                Value::Null => told.push(message["params"].clone()),
+                Value::Null => notifications.push(message["params"].clone()),
                 _ => break message,
             }
         };
@@ -124,29 +124,39 @@ impl Wire {
         self.request(2, "tools/list", json!({})).await;
         let next = self.next().await;
         assert_eq!(next["id"], 2, "after the answer: {next}");
-        (told, answer["result"].clone())
+        (notifications, answer["result"].clone())
     }
 
     /// Returns the notifications of a call, as lines.
-    async fn told(&mut self, tool: &str, arguments: Value) -> Vec<String> {
+    async fn progress_lines(&mut self, tool: &str, arguments: Value) -> Vec<String> {
         self.start(tool, arguments).await;
-        let (told, _) = self.answer().await;
-        assert_increasing(&told);
-        told.iter().map(line).collect()
+        let (notifications, _) = self.answer().await;
+        assert_increasing(&notifications);
+        notifications.iter().map(line).collect()
     }
 }
 
-fn assert_increasing(told: &[Value]) {
-    assert!(told.iter().all(|told| told["progressToken"] == "mine"), "{told:#?}");
-    let values: Vec<_> = told.iter().map(|told| told["progress"].as_f64().unwrap()).collect();
-    assert!(values.is_sorted_by(|one, next| one < next), "{told:#?}");
-    let is_within = |told: &Value| told["progress"].as_f64() < told["total"].as_f64();
-    assert!(told.iter().all(is_within), "not all is done before the answer: {told:#?}");
+fn assert_increasing(notifications: &[Value]) {
+    assert!(
+        notifications.iter().all(|notification| notification["progressToken"] == "mine"),
+        "{notifications:#?}"
+    );
+    let values: Vec<_> = notifications
+        .iter()
+        .map(|notification| notification["progress"].as_f64().unwrap())
+        .collect();
+    assert!(values.is_sorted_by(|one, next| one < next), "{notifications:#?}");
+    let is_within =
+        |notification: &Value| notification["progress"].as_f64() < notification["total"].as_f64();
+    assert!(
+        notifications.iter().all(is_within),
+        "not all is done before the answer: {notifications:#?}"
+    );
 }
 
-fn line(told: &Value) -> String {
-    let message = told["message"].as_str().unwrap();
-    format!("{}/{} {message}", told["progress"], told["total"].as_f64().unwrap())
+fn line(notification: &Value) -> String {
+    let message = notification["message"].as_str().unwrap();
+    format!("{}/{} {message}", notification["progress"], notification["total"].as_f64().unwrap())
 }
 
 // === impl Chatty ===
@@ -168,10 +178,10 @@ impl ServerHandler for Chatty {
     ) -> Result<CallToolResponse, ErrorData> {
         let token = cx.meta.get_progress_token();
         let tell = async |progress: f64, total: Option<f64>, message: &str| {
-            let mut told = ProgressNotificationParam::new(token.clone().unwrap(), progress);
-            told.total = total;
-            told.message = Some(message.to_owned()).filter(|message| !message.is_empty());
-            cx.peer.notify_progress(told).await.unwrap();
+            let mut notification = ProgressNotificationParam::new(token.clone().unwrap(), progress);
+            notification.total = total;
+            notification.message = Some(message.to_owned()).filter(|message| !message.is_empty());
+            cx.peer.notify_progress(notification).await.unwrap();
         };
         let moment = || sleep(Duration::from_millis(100));
         match &*call.name {
@@ -209,8 +219,9 @@ impl ServerHandler for Chatty {
                 #[expect(clippy::disallowed_methods, reason = "it does what it should not")]
                 tokio::spawn(async move {
                     for step in 0..1_000_000 {
-                        let told = ProgressNotificationParam::new(token.clone(), f64::from(step));
-                        if peer.notify_progress(told).await.is_err() {
+                        let notification =
+                            ProgressNotificationParam::new(token.clone(), f64::from(step));
+                        if peer.notify_progress(notification).await.is_err() {
                             return;
                         }
                         sleep(Duration::from_millis(1)).await;
@@ -317,12 +328,12 @@ async fn client_receives_progress_of_each_step() {
     ];
     for era in BOTH {
         let here = ServeService::wrap(Chatty::default(), composites());
-        let told = Wire::connect(here, era).await.told("flow", json!({})).await;
-        assert_eq!(told, expected, "{era:?}, in this process");
+        let lines = Wire::connect(here, era).await.progress_lines("flow", json!({})).await;
+        assert_eq!(lines, expected, "{era:?}, in this process");
 
         let far = ServeService::new(composites().layer(remote()), info());
-        let told = Wire::connect(far, era).await.told("flow", json!({})).await;
-        assert_eq!(told, expected, "{era:?}, remote");
+        let lines = Wire::connect(far, era).await.progress_lines("flow", json!({})).await;
+        assert_eq!(lines, expected, "{era:?}, remote");
     }
 }
 
@@ -330,7 +341,7 @@ async fn client_receives_progress_of_each_step() {
 async fn progress_of_parallel_branches_is_combined() {
     for era in BOTH {
         let server = ServeService::wrap(Chatty::default(), composites());
-        let mut told = Wire::connect(server, era).await.told("crowd", json!({})).await;
+        let mut lines = Wire::connect(server, era).await.progress_lines("crowd", json!({})).await;
         let x = "x".repeat(200);
         let expected = [
             // The latest of those that began at the same time.
@@ -343,9 +354,9 @@ async fn progress_of_parallel_branches_is_combined() {
             "1.000002/5 still running: branch 1/5 slow, branch 2/5 slow_2, branch 3/5 slow_3 and 1 more",
         ];
         // Four branches end at the same time; the fifth completes the run.
-        let last = told.pop().unwrap();
+        let last = lines.pop().unwrap();
         assert!(last.starts_with("4.0/5 branch ") && last.ends_with(": completed"), "{last}");
-        assert_eq!(told, expected);
+        assert_eq!(lines, expected);
     }
 }
 
@@ -378,8 +389,8 @@ async fn client_without_a_token_receives_no_progress() {
         let server = ServeService::wrap(Chatty::default(), composites());
         let mut wire = Wire::connect(server, era).await;
         wire.request(1, "tools/call", json!({ "name": "line" })).await;
-        let (told, answer) = wire.answer().await;
-        assert_eq!((told.len(), &answer["isError"]), (0, &json!(false)));
+        let (notifications, answer) = wire.answer().await;
+        assert_eq!((notifications.len(), &answer["isError"]), (0, &json!(false)));
     }
 }
 
@@ -387,7 +398,7 @@ async fn client_without_a_token_receives_no_progress() {
 async fn invalid_progress_numbers_are_dropped() {
     for era in BOTH {
         let server = ServeService::wrap(Chatty::default(), composites());
-        let told = Wire::connect(server, era).await.told("garbled", json!({})).await;
+        let lines = Wire::connect(server, era).await.progress_lines("garbled", json!({})).await;
         let expected = [
             "0.0/3 branch 3/3 garbage_2",
             "1.0/3 branch 2/3 silent: completed",
@@ -395,7 +406,7 @@ async fn invalid_progress_numbers_are_dropped() {
             "2.98/3 branch 3/3 garbage_2: garbage",
             "2.99/3 branch 1/3 garbage: completed",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(lines, expected);
     }
     // Also for a service that reports them itself.
     let service = service_fn(|request: Request| async move {
@@ -460,8 +471,8 @@ async fn last_report_is_sent_before_the_result() {
         let mut far = Wire::connect(ServeService::new(remote, info()), era).await;
         for run in 0..100 {
             for wire in [&mut near, &mut far] {
-                let told = wire.told("last", json!({})).await;
-                assert_eq!(told, ["1.0/2 last"], "{era:?}, call {run}");
+                let lines = wire.progress_lines("last", json!({})).await;
+                assert_eq!(lines, ["1.0/2 last"], "{era:?}, call {run}");
             }
         }
     }
@@ -471,14 +482,14 @@ async fn last_report_is_sent_before_the_result() {
 async fn progress_after_the_result_of_a_target_is_dropped() {
     let server = ServeService::wrap(Chatty::default(), composites());
     let mut wire = Wire::connect(server, Era::Modern).await;
-    let told = wire.told("rude", json!({})).await;
-    let of = |told: &[String], what: &str| told.iter().filter(|line| line.contains(what)).count();
-    assert!(of(&told, "endless") > 0, "{told:#?}");
-    let answered = told.iter().position(|line| line.contains("endless: completed")).unwrap();
-    assert_eq!(of(&told[answered + 1..], "endless"), 0, "{told:#?}");
+    let lines = wire.progress_lines("rude", json!({})).await;
+    let of = |lines: &[String], what: &str| lines.iter().filter(|line| line.contains(what)).count();
+    assert!(of(&lines, "endless") > 0, "{lines:#?}");
+    let answered = lines.iter().position(|line| line.contains("endless: completed")).unwrap();
+    assert_eq!(of(&lines[answered + 1..], "endless"), 0, "{lines:#?}");
     // Nor in a later call.
-    let told = wire.told("crowd", json!({})).await;
-    assert_eq!(of(&told, "endless"), 0, "{told:#?}");
+    let lines = wire.progress_lines("crowd", json!({})).await;
+    assert_eq!(of(&lines, "endless"), 0, "{lines:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -489,10 +500,10 @@ async fn progress_only_increases_on_many_threads() {
         let mut wire = Wire::connect(server, era).await;
         for _ in 0..8 {
             wire.start("loud", json!({})).await;
-            let (told, answer) = wire.answer().await;
+            let (notifications, answer) = wire.answer().await;
             assert_eq!(answer["isError"], false, "{answer}");
-            assert_increasing(&told);
-            assert!(!told.is_empty());
+            assert_increasing(&notifications);
+            assert!(!notifications.is_empty());
         }
     });
     join_all(clients).await;
@@ -527,9 +538,9 @@ async fn composite_sends_at_most_one_report_in_20_ms() {
 async fn composite_that_ends_within_20_ms_sends_no_report() {
     let server = ServeService::wrap(Chatty::default(), composites());
     let mut wire = Wire::connect(server, Era::Modern).await;
-    assert!(wire.told("quick", json!({})).await.is_empty());
+    assert!(wire.progress_lines("quick", json!({})).await.is_empty());
     // But a tool that is called directly does.
-    assert_eq!(wire.told("last", json!({})).await, ["1.0/2 last"]);
+    assert_eq!(wire.progress_lines("last", json!({})).await, ["1.0/2 last"]);
 }
 
 #[tokio::test(start_paused = true)]

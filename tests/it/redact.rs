@@ -191,13 +191,13 @@ async fn metadata_is_removed_if_only_selected_fields_are_kept() {
         resource(ResourceContents::text("all", "x:y")),
         resource(ResourceContents::blob("MDc4", "x:y")),
     ]);
-    let told = |result: CallToolResult| serde_json::to_string(&result).unwrap();
-    let kept = told(redacted(without(&["/ssn"]).keep_texts(), answer.clone()).await);
+    let to_json = |result: CallToolResult| serde_json::to_string(&result).unwrap();
+    let kept = to_json(redacted(without(&["/ssn"]).keep_texts(), answer.clone()).await);
     assert_eq!(kept.matches("s3cret").count(), 8, "{kept}");
 
     let result = redacted(only(&["/n"]).keep_texts(), answer).await;
     assert!(result.content.iter().all(|block| block.as_text().is_none_or(|it| it.text != MARK)));
-    let left = told(result);
+    let left = to_json(result);
     assert!(!left.contains("s3cret") && left.contains("image/png"), "{left}");
 }
 
@@ -260,8 +260,8 @@ async fn text_readable_as_json_by_other_parsers_is_redacted() {
     for message in [r#"[{"ssn":"078"}"#, r#"{"ssn":"078"}"#] {
         let server = Server::new().tool("tool", error(-32_050, message, Value::Null));
         let service = layer(without(&["/ssn"]).keep_texts()).layer(server);
-        let told = testing::refused(&service, "tool", Value::Null).await;
-        assert_eq!(told.message, "the tool failed");
+        let error = testing::refused(&service, "tool", Value::Null).await;
+        assert_eq!(error.message, "the tool failed");
     }
 }
 
@@ -281,12 +281,12 @@ async fn tool_failure_is_redacted_like_a_success() {
 async fn redacted_error_keeps_only_its_code() {
     let answers = || Server::new().tool("tool", error(-32_050, "no ssn 078", json!("078")));
     let service = layer(without(&["/ssn"])).layer(answers());
-    let told = testing::refused(&service, "tool", Value::Null).await;
-    assert_eq!(told, ErrorData::new(ErrorCode(-32_050), "the tool failed", None));
+    let refusal = testing::refused(&service, "tool", Value::Null).await;
+    assert_eq!(refusal, ErrorData::new(ErrorCode(-32_050), "the tool failed", None));
 
     let service = layer(without(&["/ssn"]).keep_texts()).layer(answers());
-    let told = testing::refused(&service, "tool", Value::Null).await;
-    assert_eq!(told, ErrorData::new(ErrorCode(-32_050), "no ssn 078", None));
+    let refusal = testing::refused(&service, "tool", Value::Null).await;
+    assert_eq!(refusal, ErrorData::new(ErrorCode(-32_050), "no ssn 078", None));
 }
 
 #[tokio::test]
@@ -304,8 +304,8 @@ async fn reply_other_than_a_tool_result_becomes_an_error() {
     let asks = || Answer::asks("q", "is 078 yours?");
     for answer in [custom().into(), asks()] {
         let service = layer(without(&["/ssn"])).layer(Server::new().tool("tool", answer));
-        let told = testing::refused(&service, "tool", Value::Null).await;
-        assert_eq!(told.message, "the result of the tool cannot be shown");
+        let error = testing::refused(&service, "tool", Value::Null).await;
+        assert_eq!(error.message, "the result of the tool cannot be shown");
     }
     let harmless = layer(without(&["/ssn"]).keep_texts());
     let reply = harmless.layer(Server::new().tool("tool", asks()));
@@ -363,8 +363,8 @@ fn invalid_pointer_is_reported_with_its_position() {
     for (pointer, position, expected) in cases {
         let error = Redaction::new(Selection::default(), ["/ok", pointer]).unwrap_err();
         assert_eq!((error.pointer(), error.position()), (pointer, position));
-        let told = format!("`{pointer}` is not a JSON Pointer: {expected} at byte {position}");
-        assert_eq!(error.to_string(), told);
+        let message = format!("`{pointer}` is not a JSON Pointer: {expected} at byte {position}");
+        assert_eq!(error.to_string(), message);
         assert_eq!(Redaction::only(Selection::default(), [pointer]).unwrap_err(), error);
     }
 }

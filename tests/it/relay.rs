@@ -187,7 +187,7 @@ impl ServerHandler for Curious {
             }
             "wants" => match given(call.input_responses, call.request_state.as_deref(), 2) {
                 Ok(text) => text,
-                Err(asked) => return Ok(asked.into()),
+                Err(question) => return Ok(question.into()),
             },
             "never_content" => {
                 self.log.note("again");
@@ -223,7 +223,7 @@ impl ServerHandler for Curious {
             Ok(text) => {
                 GetPromptResult::new(vec![PromptMessage::new_text(Role::User, text)]).into()
             }
-            Err(asked) => asked.into(),
+            Err(question) => question.into(),
         })
     }
 
@@ -236,7 +236,7 @@ impl ServerHandler for Curious {
             Ok(text) => {
                 ReadResourceResult::new(vec![ResourceContents::text(text, read.uri)]).into()
             }
-            Err(asked) => asked.into(),
+            Err(question) => question.into(),
         })
     }
 }
@@ -259,9 +259,9 @@ fn given(
                 let request = InputRequest::Elicitation(ElicitRequest::new(question()));
                 (format!("q{number}"), request)
             });
-            let mut asked = InputRequiredResult::from_request_state("as it stood");
-            asked.input_requests = Some(requests.collect());
-            Err(asked)
+            let mut result = InputRequiredResult::from_request_state("as it stood");
+            result.input_requests = Some(requests.collect());
+            Err(result)
         }
     }
 }
@@ -510,8 +510,8 @@ async fn newer_client_is_asked_only_in_a_result() {
     ] {
         let person = Person::who(Says::Blue);
         let connection = behind.connect(&Curious::default(), person, Era::Modern).await;
-        let told = connection.outcome(tool).await;
-        assert!(told.contains(outcome), "{behind:?} {tool}: {told}");
+        let answer = connection.outcome(tool).await;
+        assert!(answer.contains(outcome), "{behind:?} {tool}: {answer}");
         assert_eq!(connection.log().lines(), [""; 0], "{behind:?} {tool}");
     }
 }
@@ -598,10 +598,11 @@ async fn servers_receive_the_elicitation_capability_of_the_client() {
             for tool in ["seen", "sees"] {
                 let person = Person::with(capabilities.clone());
                 let connection = behind.connect(&Curious::default(), person, era).await;
-                let told: Value = serde_json::from_str(&connection.outcome(tool).await).unwrap();
+                let reported: Value =
+                    serde_json::from_str(&connection.outcome(tool).await).unwrap();
                 // Without a client, nothing is known about it.
-                let told = if told.is_null() { json!({}) } else { told };
-                assert_eq!(told, seen, "{behind:?} {era:?} {tool}");
+                let reported = if reported.is_null() { json!({}) } else { reported };
+                assert_eq!(reported, seen, "{behind:?} {era:?} {tool}");
             }
         }
     }
@@ -622,8 +623,8 @@ async fn older_server_receives_elicitation_unless_disabled() {
         let remote = builder.transport(pipe(curious));
         let connection = over(remote, Person::who(Says::Blue), Era::Legacy).await;
         assert_eq!(connection.outcome("seen").await, seen);
-        let asked = connection.outcome("asks").await;
-        assert_eq!(asked, if elicitation { "accept blue" } else { "no user can be asked here" });
+        let outcome = connection.outcome("asks").await;
+        assert_eq!(outcome, if elicitation { "accept blue" } else { "no user can be asked here" });
     }
 }
 
@@ -778,7 +779,7 @@ async fn question_is_withdrawn_when_the_client_cancels_its_call() {
 
 #[tokio::test(start_paused = true)]
 async fn target_receives_the_error_of_the_client() {
-    for (says, told) in
+    for (says, error) in
         [(Says::Error, "not at home"), (Says::Garbage, "the client returned an invalid response")]
     {
         for (behind, tool) in [
@@ -788,7 +789,7 @@ async fn target_receives_the_error_of_the_client() {
         ] {
             let person = Person::who(says.clone());
             let connection = behind.connect(&Curious::default(), person, Era::Legacy).await;
-            assert_eq!(connection.outcome(tool).await, told, "{behind:?} {tool}");
+            assert_eq!(connection.outcome(tool).await, error, "{behind:?} {tool}");
         }
     }
 }
@@ -841,8 +842,8 @@ async fn read_until(stream: &mut TcpStream, what: &str, times: usize) -> String 
     let mut read = Vec::new();
     let enough = |read: &[u8]| {
         let text = String::from_utf8_lossy(read);
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.matches(what).count() >= times
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        complete.matches(what).count() >= times
     };
     soon(async { while !enough(&read) && stream.read_buf(&mut read).await.unwrap() > 0 {} }).await;
     String::from_utf8(read).unwrap()
@@ -871,8 +872,8 @@ async fn questions_of_branches_arrive_on_the_stream_of_their_call() {
                 "clientInfo": { "name": "raw", "version": "0" },
             },
         });
-        let told = read_until(&mut client.post(initialize).await, "serverInfo", 1).await;
-        let header = told.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+        let response = read_until(&mut client.post(initialize).await, "serverInfo", 1).await;
+        let header = response.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
         client.session = Some(header.unwrap().to_owned());
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         read_until(&mut client.post(initialized).await, "202", 1).await;
@@ -881,8 +882,8 @@ async fn questions_of_branches_arrive_on_the_stream_of_their_call() {
             "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": "two" },
         });
         let mut stream = client.post(call).await;
-        let told = read_until(&mut stream, "elicitation/create", 2).await;
-        for line in told.lines().filter_map(|line| line.strip_prefix("data: {")) {
+        let events = read_until(&mut stream, "elicitation/create", 2).await;
+        for line in events.lines().filter_map(|line| line.strip_prefix("data: {")) {
             let question: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
             let result = json!({ "action": "accept", "content": { "colour": "blue" } });
             let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": result });

@@ -293,12 +293,18 @@ async fn progress_reaches_the_client_under_its_own_token() {
                 .unwrap();
             let token = handle.progress_token.clone();
             soon(handle.await_response()).await.unwrap();
-            let told = watcher.0.lock().unwrap().clone();
-            assert!(told.iter().all(|told| told.progress_token == token), "{told:?}");
-            assert!(told.windows(2).all(|two| two[0].progress < two[1].progress), "{told:?}");
-            let end = told.last().unwrap();
-            assert!(end.progress >= least && end.total == Some(total), "{told:?}");
-            assert!(end.message.as_ref().unwrap().starts_with(message), "{told:?}");
+            let notifications = watcher.0.lock().unwrap().clone();
+            assert!(
+                notifications.iter().all(|notification| notification.progress_token == token),
+                "{notifications:?}"
+            );
+            assert!(
+                notifications.windows(2).all(|two| two[0].progress < two[1].progress),
+                "{notifications:?}"
+            );
+            let end = notifications.last().unwrap();
+            assert!(end.progress >= least && end.total == Some(total), "{notifications:?}");
+            assert!(end.message.as_ref().unwrap().starts_with(message), "{notifications:?}");
         }
     }
 }
@@ -664,8 +670,8 @@ async fn changes_are_forwarded() {
         // A newer server is listened to in the background.
         until(async || {
             call(&remote, "add_tool", json!({ "name": "new" })).await;
-            let told = tokio::time::timeout(Duration::from_millis(200), bumps.bumped()).await;
-            told.is_ok()
+            let change = tokio::time::timeout(Duration::from_millis(200), bumps.bumped()).await;
+            change.is_ok()
         })
         .await;
         assert!(tools(&remote).await.contains(&"new".to_owned()));
@@ -746,8 +752,8 @@ async fn resource_updates_continue_after_a_reconnect() {
                 if remote.clone().oneshot(request("touch", &json!({}))).await.is_err() {
                     return false;
                 }
-                let told = tokio::time::timeout(Duration::from_millis(200), updates.recv()).await;
-                told.is_ok_and(|uri| &*uri.unwrap() == "test://one")
+                let update = tokio::time::timeout(Duration::from_millis(200), updates.recv()).await;
+                update.is_ok_and(|uri| &*uri.unwrap() == "test://one")
             })
             .await;
             let _ = soon(remote.clone().oneshot(request("die", &json!({})))).await;
@@ -1155,18 +1161,18 @@ async fn secret_in_a_server_error_is_masked() {
     });
     soon(remote.connected()).await.unwrap();
     // From here on, since the server of this test logs its answers.
-    let mut told = Vec::new();
+    let mut errors = Vec::new();
     for tool in ["bad", "other"] {
-        told.push(call(&remote, tool, json!({})).await.error().unwrap().into_owned());
+        errors.push(call(&remote, tool, json!({})).await.error().unwrap().into_owned());
     }
-    let data = told.iter().find_map(|error| error.data.clone());
+    let data = errors.iter().find_map(|error| error.data.clone());
     assert_eq!(data, Some(json!([{ "***": "***", "kept": [1] }])));
-    let told = format!("{told:?}");
-    assert!(told.contains("the token is ***") && !told.contains("hidden-value"), "{told}");
+    let text = format!("{errors:?}");
+    assert!(text.contains("the token is ***") && !text.contains("hidden-value"), "{text}");
     let logged = logged.text();
-    let ours = logged.lines().filter(|line| line.contains("mcp_composite"));
-    assert!(ours.clone().any(|line| line.contains("the token is ***")), "{logged}");
-    assert!(!ours.clone().any(|line| line.contains("hidden-value")), "{logged}");
+    let lines = logged.lines().filter(|line| line.contains("mcp_composite"));
+    assert!(lines.clone().any(|line| line.contains("the token is ***")), "{logged}");
+    assert!(!lines.clone().any(|line| line.contains("hidden-value")), "{logged}");
 }
 
 #[tokio::test]
@@ -1174,12 +1180,12 @@ async fn secrets_do_not_appear_in_logs_and_errors() {
     let (logged, _logs) = capture_logs();
     let script = "echo \"my token is $TOKEN\" >&2; exit 1";
     let child = ChildProcess::new("sh").args(["-c", script]).env("TOKEN", "hidden-value");
-    let shown = format!("{child:?} {child:#?}");
+    let debug = format!("{child:?} {child:#?}");
     let remote =
         far().secrets(Secrets::new(["other-hidden-value".to_owned()])).child_process(child);
     let trouble = soon(remote.connected()).await.unwrap_err();
     assert!(trouble.contains("my token is ***"), "{trouble}");
-    let all = format!("{shown} {trouble} {} {remote:?}", logged.text());
+    let all = format!("{debug} {trouble} {} {remote:?}", logged.text());
     assert!(!all.contains("hidden-value"), "{all}");
 }
 

@@ -237,10 +237,10 @@ async fn invalid_allowed_origin_is_reported() {
         let mut command = Command::new(PROGRAM);
         command.args(["serve", FILE, "--http", "127.0.0.1:0", "--allow-origin", origin]);
         let output = soon(command.output()).await.unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(
-            !output.status.success() && told.contains("expected scheme, host and port"),
-            "{origin}: {told}"
+            !output.status.success() && stderr.contains("expected scheme, host and port"),
+            "{origin}: {stderr}"
         );
     }
 }

@@ -72,8 +72,8 @@ fn asks(key: &str, state: &str) -> Answer {
         requested_schema: ElicitationSchema::new(Default::default()),
     };
     let request = InputRequest::Elicitation(ElicitRequest::new(params));
-    let asked = InputRequests::from([(key.to_owned(), request)]);
-    let asks = InputRequiredResult::new(Some(asked), Some(state.to_owned()));
+    let questions = InputRequests::from([(key.to_owned(), request)]);
+    let asks = InputRequiredResult::new(Some(questions), Some(state.to_owned()));
     Reply::from(ServerResult::InputRequiredResult(asks)).into()
 }
 
@@ -283,8 +283,8 @@ async fn repeated_call_and_finally_step_resume_on_another_instance() {
     let result = person.call(&service, "import", json!({})).await;
 
     assert_eq!((made.load(Ordering::Relaxed), person.rounds()), (3, 2));
-    let asked = [("pages[7]:sure", "sure?"), ("delete_all", "Delete 9 pages?")];
-    assert_eq!(person.asked(), asked.map(|(key, message)| (key.to_owned(), message.to_owned())));
+    let expected = [("pages[7]:sure", "sure?"), ("delete_all", "Delete 9 pages?")];
+    assert_eq!(person.asked(), expected.map(|(key, message)| (key.to_owned(), message.to_owned())));
     let calls = server.calls();
     let pages: Vec<_> = calls.iter().filter(|call| call.tool() == "page").collect();
     let at: Vec<_> = pages.iter().map(|call| call.arguments()["at"].as_u64().unwrap()).collect();

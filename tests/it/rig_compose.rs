@@ -36,7 +36,7 @@ fn schema(name: &str) -> ToolSchema {
 }
 
 /// A `rig-compose` tool that always returns the same result.
-fn theirs(
+fn rig_tool(
     name: &str,
     answer: impl Fn() -> Result<Value, KernelError> + Send + Sync + 'static,
 ) -> Arc<dyn RigTool> {
@@ -63,15 +63,15 @@ async fn composite_returns_the_same_result_as_a_rig_tool() {
     let stack = layer.layer(Server::new().gives("look", json!({ "n": 1 })).says("say", "hello"));
 
     let direct = testing::call(&stack, "report", json!({})).await.structured_content;
-    let theirs = tools(stack).await.expect("tools");
-    assert_eq!(invoke(&theirs, "report", json!({})).await.ok(), direct);
+    let rig_tools = tools(stack).await.expect("tools");
+    assert_eq!(invoke(&rig_tools, "report", json!({})).await.ok(), direct);
 }
 
 #[tokio::test]
 async fn rig_tool_value_survives_a_stack() {
     for value in [json!({ "n": 1, "nested": [null] }), json!("a text"), json!("42"), json!("")] {
         let given = value.clone();
-        let stack = set([theirs("tool", move || Ok(given.clone()))]);
+        let stack = set([rig_tool("tool", move || Ok(given.clone()))]);
         let back = tools(stack).await.expect("tools");
         assert_eq!(invoke(&back, "tool", json!({})).await, Ok(value));
     }
@@ -79,7 +79,7 @@ async fn rig_tool_value_survives_a_stack() {
 
 #[tokio::test]
 async fn rig_tool_error_survives_a_stack() {
-    let stack = set([theirs("tool", || Err(KernelError::ToolFailed("no route".to_owned())))]);
+    let stack = set([rig_tool("tool", || Err(KernelError::ToolFailed("no route".to_owned())))]);
     let back = tools(stack).await.expect("tools");
     let error = invoke(&back, "tool", json!({})).await;
     assert_eq!(error, Err("tool invocation failed: no route".to_owned()));
@@ -89,8 +89,8 @@ async fn rig_tool_error_survives_a_stack() {
 async fn rig_tool_is_usable_as_a_target() {
     let all = CompositeTool::fan_out("all", "All", ["theirs", "broken"]);
     let set = set([
-        theirs("theirs", || Ok(json!({ "n": 1 }))),
-        theirs("broken", || Err(KernelError::ToolFailed("no route".to_owned()))),
+        rig_tool("theirs", || Ok(json!({ "n": 1 }))),
+        rig_tool("broken", || Err(KernelError::ToolFailed("no route".to_owned()))),
     ]);
     let stack = CompositeLayer::new([all]).expect("a composite").layer(set);
     let report = testing::call(&stack, "all", json!({})).await.structured_content;
@@ -117,8 +117,8 @@ fn object_schemas_of_rig_tools_are_listed() {
         let tool = function(Arc::new(LocalTool::new(schema, async |_| Ok(json!({})))));
         let tool = tool.tool();
         assert_eq!(Value::Object((*tool.input_schema).clone()), *input);
-        let told = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
-        assert_eq!(told.as_ref(), output);
+        let schema = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
+        assert_eq!(schema.as_ref(), output);
     }
 }
 
@@ -155,7 +155,7 @@ async fn rig_errors_become_error_results_with_a_reason() {
         (|| KernelError::ToolDispatchTerminated("used up".into()), "used up"),
     ];
     for (error, expected) in cases {
-        let set = set([theirs("tool", move || Err(error()))]);
+        let set = set([rig_tool("tool", move || Err(error()))]);
         let result = testing::call(&set, "tool", json!({})).await;
         assert_eq!(result.is_error, Some(true));
         assert_eq!(text(&result), expected);
@@ -166,7 +166,7 @@ async fn rig_errors_become_error_results_with_a_reason() {
 async fn scoped_registry_lists_only_its_allowed_tools() {
     let registry = ToolRegistry::new();
     for name in ["b", "a", "secret"] {
-        registry.register(theirs(name, || Ok(json!("first"))));
+        registry.register(rig_tool(name, || Ok(json!("first"))));
     }
     let set = ToolSet::new(functions(&registry.scoped(["a", "b"]))).expect("different names");
     let names: Vec<_> = set.tools().map(|tool| tool.name.to_string()).collect();
@@ -178,13 +178,13 @@ async fn scoped_registry_lists_only_its_allowed_tools() {
     ];
     assert_eq!(secret.message.replace("secret", "none"), none.message);
     // A later registration replaces an earlier one.
-    registry.register(theirs("a", || Ok(json!("second"))));
+    registry.register(rig_tool("a", || Ok(json!("second"))));
     assert_eq!(text(&testing::call(&set, "a", json!({})).await), "second");
 }
 
 #[tokio::test]
 async fn unauthorised_tool_is_rejected_as_unknown() {
-    let tool = theirs("tool", || Err(KernelError::ToolNotAuthorised("tool".to_owned())));
+    let tool = rig_tool("tool", || Err(KernelError::ToolNotAuthorised("tool".to_owned())));
     let error = testing::refused(&set([tool]), "tool", json!({})).await;
     assert_eq!(error.message, "unknown tool `tool`");
 }
@@ -214,7 +214,7 @@ async fn result_content_converts_to_json_for_rig() {
 #[tokio::test]
 async fn unsupported_task_is_cancelled_for_its_caller() {
     let cancelled = Arc::new(Mutex::new(Vec::new()));
-    let notes = cancelled.clone();
+    let log = cancelled.clone();
     let begins_tasks = service_fn(move |request: Request| {
         let caller = request.context().extensions().get::<&str>().copied();
         let reply = match request.message() {
@@ -222,7 +222,7 @@ async fn unsupported_task_is_cancelled_for_its_caller() {
                 ListToolsResult::with_all_items(vec![search_tool("tool")]).into()
             }
             ClientRequest::CancelTaskRequest(cancel) => {
-                notes.lock().unwrap().push((cancel.params.task_id.clone(), caller));
+                log.lock().unwrap().push((cancel.params.task_id.clone(), caller));
                 ServerResult::empty(()).into()
             }
             _ => {
@@ -335,9 +335,9 @@ async fn non_object_arguments_are_rejected() {
 /// A server that records its callers.
 fn who() -> (ToolSet, Arc<Mutex<Vec<Option<&'static str>>>>) {
     let callers = Arc::new(Mutex::new(Vec::new()));
-    let notes = callers.clone();
+    let log = callers.clone();
     let tool = tool_fn(search_tool("who"), move |_: JsonObject, context: Context| {
-        notes.lock().unwrap().push(context.extensions().get::<&str>().copied());
+        log.lock().unwrap().push(context.extensions().get::<&str>().copied());
         std::future::ready(())
     });
     (ToolSet::new([tool]).expect("one tool"), callers)
@@ -363,10 +363,10 @@ async fn mcp_tools_are_called_for_the_configured_caller() {
 #[tokio::test]
 async fn nested_call_of_a_rig_tool_keeps_its_caller() {
     let (server, callers) = who();
-    let ours = Arc::new(tools(server).await.expect("tools"));
+    let tools = Arc::new(tools(server).await.expect("tools"));
     let agent = Arc::new(LocalTool::new(schema("agent"), move |arguments| {
-        let ours = ours.clone();
-        async move { ours[0].invoke(arguments).await }
+        let tools = tools.clone();
+        async move { tools[0].invoke(arguments).await }
     }));
     let mut request = Request::call_tool("agent");
     *request.context_mut() = for_ada();
@@ -376,7 +376,7 @@ async fn nested_call_of_a_rig_tool_keeps_its_caller() {
 
 /// A `rig-compose` agent that only calls itself, through a stack of this crate.
 struct Asks {
-    ours: Arc<OnceLock<Vec<Arc<dyn RigTool>>>>,
+    tools: Arc<OnceLock<Vec<Arc<dyn RigTool>>>>,
 }
 
 impl DelegateExecutor for Asks {
@@ -389,8 +389,8 @@ impl DelegateExecutor for Asks {
         Self: 'future,
     {
         Box::pin(async move {
-            let ours = self.ours.get().expect("it is built");
-            let both = ours.iter().find(|tool| tool.name() == "both").expect("a composite");
+            let tools = self.tools.get().expect("it is built");
+            let both = tools.iter().find(|tool| tool.name() == "both").expect("a composite");
             both.invoke(arguments).await
         })
     }
@@ -398,18 +398,18 @@ impl DelegateExecutor for Asks {
 
 #[tokio::test]
 async fn cyclic_agents_receive_an_error() {
-    let ours = Arc::new(OnceLock::new());
+    let shared = Arc::new(OnceLock::new());
     let agent = |name| -> Arc<dyn RigTool> {
-        Arc::new(DelegateTool::new(name, "An agent", Arc::new(Asks { ours: ours.clone() })))
+        Arc::new(DelegateTool::new(name, "An agent", Arc::new(Asks { tools: shared.clone() })))
     };
     let both = CompositeTool::fan_out("both", "Both", ["one", "other"]);
     let layer = CompositeLayer::new([both]).expect("a composite");
     let stack = layer.layer(set([agent("one"), agent("other")]));
     let listed = tools(stack).await.expect("tools");
-    let _ = ours.set(listed);
+    let _ = shared.set(listed);
 
     // The report of a failed fan-out is an error on every level.
-    let error = soon(invoke(ours.get().expect("set"), "one", json!({}))).await;
+    let error = soon(invoke(shared.get().expect("set"), "one", json!({}))).await;
     let error = error.expect_err("a circle");
     assert!(error.contains("seems to call itself"), "{error}");
 }

@@ -49,7 +49,7 @@ struct Has {
     refuses: bool,
     /// The result of its tools.
     answer: Option<CallToolResult>,
-    asked: Vec<String>,
+    requests: Vec<String>,
 }
 
 /// How a server reports an unsupported method.
@@ -89,8 +89,8 @@ impl Server {
     }
 
     /// Returns the methods and names of its requests.
-    fn asked(&self) -> Vec<String> {
-        self.with(|has| std::mem::take(&mut has.asked))
+    fn take_requests(&self) -> Vec<String> {
+        self.with(|has| std::mem::take(&mut has.requests))
     }
 
     async fn answer(self, request: Request) -> Result<Reply, BoxError> {
@@ -99,9 +99,9 @@ impl Server {
         let params = &message["params"];
         let subject = ["/name", "/uri", "/ref/name", "/ref/uri", "/cursor"]
             .iter()
-            .find_map(|place| params.pointer(place).and_then(Value::as_str));
+            .find_map(|pointer| params.pointer(pointer).and_then(Value::as_str));
         let delay = self.with(|has| {
-            has.asked.push(format!("{method} {}", subject.unwrap_or("-")));
+            has.requests.push(format!("{method} {}", subject.unwrap_or("-")));
             has.delay
         });
         if !delay.is_zero() {

@@ -141,8 +141,8 @@ async fn report_contains_the_reason_of_a_skipped_branch() {
     let why = "`max_calls`, which is 1, was reached";
     let expected = json!({ "status": "skipped", "error": { "kind": "limit", "message": why } });
     assert_eq!(*branch, expected);
-    let told = format!("branch `b` (tool `b`) was skipped: {why}");
-    assert_eq!(result.content[2].as_text().unwrap().text, told);
+    let expected = format!("branch `b` (tool `b`) was skipped: {why}");
+    assert_eq!(result.content[2].as_text().unwrap().text, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn running_branches_finish_after_a_limit_is_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_reply_fails_its_call_and_ends_the_run_early() {
-    let told = "an answer of 100 bytes exceeds the rest of `max_result_bytes`, which is 50";
+    let message = "an answer of 100 bytes exceeds the rest of `max_result_bytes`, which is 50";
     let early = "the run ended early: `max_result_bytes`, which is 50, was reached; refused: `long`; skipped: `b`";
     let tools = ["a", "long", "b"];
     let composites = [
@@ -218,7 +218,7 @@ async fn oversized_reply_fails_its_call_and_ends_the_run_early() {
         assert_eq!(result.is_error, Some(false), "{what}");
         assert_eq!(statuses(&result), ["completed", "failed", "skipped"], "{what}");
         let error = &result.meta.as_ref().unwrap()[TRACE][1]["error"];
-        assert_eq!(*error, json!({ "kind": "limit", "message": told }), "{what}");
+        assert_eq!(*error, json!({ "kind": "limit", "message": message }), "{what}");
         assert_eq!(last_text(&result), early, "{what}");
         assert_eq!(limit(&result).unwrap()["refused"], json!(["long"]), "{what}");
 
@@ -460,9 +460,10 @@ async fn outer_limit_ends_the_nested_run() {
     let outer = within("outer", &["inner", "d"]).max_calls(3);
     let result = run_all(vec![inner, outer], &server()).await;
     assert_eq!(statuses(&result), ["completed", "skipped"]);
-    let told = "the run ended early: `max_calls` of `outer`, which is 3, was reached; skipped: `c`";
+    let expected =
+        "the run ended early: `max_calls` of `outer`, which is 3, was reached; skipped: `c`";
     let texts: Vec<_> = result.content.iter().filter_map(|block| block.as_text()).collect();
-    assert!(texts.iter().any(|text| text.text == told), "{texts:?}");
+    assert!(texts.iter().any(|text| text.text == expected), "{texts:?}");
     let within = &result.meta.as_ref().unwrap()[TRACE][0]["meta"][LIMIT];
     assert_eq!(
         *within,
@@ -548,9 +549,9 @@ async fn run_resumed_on_another_replica_keeps_its_remaining_limits() {
     ];
     for (what, composites) in cases {
         let server = server();
-        let asked = replica(&composites, &server)(None).await;
-        let ToolAnswer::InputRequired(asked) = asked else { panic!("{what}: {asked:?}") };
-        let answer = replica(&composites, &server)(asked.request_state).await;
+        let answer = replica(&composites, &server)(None).await;
+        let ToolAnswer::InputRequired(question) = answer else { panic!("{what}: {answer:?}") };
+        let answer = replica(&composites, &server)(question.request_state).await;
         let ToolAnswer::Result(result) = answer else { panic!("{what}: {answer:?}") };
         assert_eq!(server.called(), ["a", "b"], "{what}");
         assert_eq!(result.is_error, Some(false), "{what}");

@@ -219,9 +219,9 @@ fn dropped_call_drops_each_branch() {
 
 /// Records the events of each branch.
 #[derive(Default)]
-struct Notes(Mutex<Vec<(Option<String>, &'static str)>>);
+struct EventLog(Mutex<Vec<(Option<String>, &'static str)>>);
 
-impl Observer for Notes {
+impl Observer for EventLog {
     fn on_event(&self, event: &Event<'_>) {
         let of = |branch: &Branch<'_>| Some(branch.to_string());
         let note = match &event.what {
@@ -239,17 +239,17 @@ impl Observer for Notes {
 #[test]
 fn observer_receives_the_events_of_each_branch_in_order() {
     on_each_runtime(|| async {
-        let notes = Arc::new(Notes::default());
-        let layer = layer(all(&TOOLS)).observer(notes.clone());
+        let log = Arc::new(EventLog::default());
+        let layer = layer(all(&TOOLS)).observer(log.clone());
         testing::call(&layer.layer(server()), "all", json!({})).await;
-        let notes = notes.0.lock().unwrap();
+        let log = log.0.lock().unwrap();
         let events_of = |branch: Option<&str>| -> Vec<_> {
-            let of = notes.iter().filter(|(of, _)| of.as_deref() == branch);
+            let of = log.iter().filter(|(of, _)| of.as_deref() == branch);
             of.map(|(_, event)| *event).collect()
         };
         assert_eq!(events_of(None), ["run starts", "run ends"]);
-        assert_eq!(notes.first().unwrap().1, "run starts");
-        assert_eq!(notes.last().unwrap().1, "run ends");
+        assert_eq!(log.first().unwrap().1, "run starts");
+        assert_eq!(log.last().unwrap().1, "run ends");
         for tool in TOOLS {
             assert_eq!(events_of(Some(tool)), ["starts", "is called", "ends"], "{tool}");
         }

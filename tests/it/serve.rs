@@ -122,34 +122,34 @@ fn requests(era: Era) -> Vec<(&'static str, Value)> {
 async fn script(server: impl ServerHandler, log: &Log, era: Era) -> (Vec<String>, Vec<String>) {
     let connection = connect(server, era).await;
     let client = &connection.client;
-    let mut heard = vec![format!("{:?}", client.peer_info())];
+    let mut received = vec![format!("{:?}", client.peer_info())];
     if era == Era::Legacy {
         log.wait_for("notifications/initialized").await;
     }
 
     for (method, params) in requests(era) {
         let outcome = connection.send(method, params.clone()).await;
-        heard.push(format!("{method} {params}: {outcome:?}"));
+        received.push(format!("{method} {params}: {outcome:?}"));
     }
 
-    let told = client.service().log.clone();
+    let client_log = client.service().log.clone();
     for notification in ["tools changed", "progress", "log"] {
-        told.wait_for(notification).await;
+        client_log.wait_for(notification).await;
     }
-    let mut told = told.lines();
-    told.sort();
-    heard.extend(told);
+    let mut notifications = client_log.lines();
+    notifications.sort();
+    received.extend(notifications);
 
     let everything = SubscriptionFilter::builder().tools_list_changed().prompts_list_changed();
     match soon(client.listen(everything.build())).await {
         Ok(mut subscription) => {
-            heard.push(format!("acknowledged {:?}", subscription.acknowledged()));
+            received.push(format!("acknowledged {:?}", subscription.acknowledged()));
             while let Some(streamed) = soon(subscription.next()).await.unwrap() {
-                heard.push(format!("streamed {streamed:?}"));
+                received.push(format!("streamed {streamed:?}"));
             }
-            heard.push(format!("ended {:?}", subscription.end()));
+            received.push(format!("ended {:?}", subscription.end()));
         }
-        Err(error) => heard.push(format!("listen {error:?}")),
+        Err(error) => received.push(format!("listen {error:?}")),
     }
 
     let token = ProgressToken(NumberOrString::String("p".into()));
@@ -164,23 +164,23 @@ async fn script(server: impl ServerHandler, log: &Log, era: Era) -> (Vec<String>
     client.send_notification(ClientNotification::CustomNotification(custom)).await.unwrap();
     log.wait_for("notifications/test").await;
 
-    (heard, log.lines())
+    (received, log.lines())
 }
 
 #[tokio::test]
 async fn wrapped_handler_behaves_like_a_bare_one() {
     for era in BOTH {
         let bare = Full::default();
-        let (heard_of_bare, reached_bare) = script(bare.clone(), &bare.log, era).await;
+        let (received_of_bare, reached_bare) = script(bare.clone(), &bare.log, era).await;
 
         let wrapped = Full::default();
         let served = ServeService::wrap(wrapped.clone(), Identity::new());
-        let (heard_of_wrapped, reached_wrapped) = script(served, &wrapped.log, era).await;
+        let (received_of_wrapped, reached_wrapped) = script(served, &wrapped.log, era).await;
 
-        for (bare, wrapped) in heard_of_bare.iter().zip(&heard_of_wrapped) {
+        for (bare, wrapped) in received_of_bare.iter().zip(&received_of_wrapped) {
             assert_eq!(bare, wrapped, "{era:?}");
         }
-        assert_eq!(heard_of_bare.len(), heard_of_wrapped.len());
+        assert_eq!(received_of_bare.len(), received_of_wrapped.len());
         assert_eq!(reached_bare, reached_wrapped, "{era:?}");
     }
 }

@@ -157,8 +157,8 @@ async fn run_that_starts_and_ends_twice_is_detected() {
     let layer = CompositeLayer::new([all]).unwrap().observer(runs.clone()).observer(runs);
     testing::call(&layer.layer(Server::new().says("near", "a ship")), "all", json!({})).await;
     assert_eq!(invariants.broken(), 2, "{invariants}");
-    let told = "BROKEN RunEnds: a run of `all` began when it could not";
-    assert!(invariants.to_string().contains(told), "{invariants}");
+    let expected = "BROKEN RunEnds: a run of `all` began when it could not";
+    assert!(invariants.to_string().contains(expected), "{invariants}");
 }
 
 /// A server that writes what the test says, for any request.
@@ -221,10 +221,10 @@ async fn duplicate_and_unsolicited_answers_are_detected() {
     peer.ask("Sure?").await;
     assert_eq!(wire.waiting(), 0);
     wire.close().await;
-    let told = invariants.to_string();
-    assert_eq!(invariants.broken(), 2, "{told}");
-    assert!(told.contains(&format!("a second answer to {id}")), "{told}");
-    assert!(told.contains("an answer to 99, which nobody asked"), "{told}");
+    let report = invariants.to_string();
+    assert_eq!(invariants.broken(), 2, "{report}");
+    assert!(report.contains(&format!("a second answer to {id}")), "{report}");
+    assert!(report.contains("an answer to 99, which nobody asked"), "{report}");
 }
 
 #[tokio::test]

@@ -461,15 +461,15 @@ async fn error_of_an_unavailable_store_reveals_no_details() {
     let server = server();
     let call = Call::new("release", json!({}));
     let result = call.clone().result(&service(composites(), Away::ToPut, &server)).await;
-    let told = "step `approve` failed: the run cannot wait for an answer at the moment";
-    assert_eq!(result.content[0].as_text().unwrap().text, told);
+    let expected = "step `approve` failed: the run cannot wait for an answer at the moment";
+    assert_eq!(result.content[0].as_text().unwrap().text, expected);
 
     let service = service(composites(), Away::ToTake, &server);
     let state = call.clone().state(&service).await;
     match call.again(state).make(&service).await {
         ToolAnswer::Error(error) => {
-            let told = "the state of the run is not available at the moment";
-            assert_eq!((error.code.0, &*error.message, error.data), (-32603, told, None));
+            let expected = "the state of the run is not available at the moment";
+            assert_eq!((error.code.0, &*error.message, error.data), (-32603, expected, None));
         }
         other => panic!("{other:?}"),
     }
@@ -543,7 +543,7 @@ async fn oversized_state_fails_the_call() {
             "more than 5000 bytes (`max_total_bytes`)",
         ),
     ];
-    for (store, told) in rows {
+    for (store, reason) in rows {
         let server = Server::new().gives("details", json!({ "notes": large })).echoes("deploy");
         let service = service([release.clone()], store, &server);
         let result = Call::new("release", json!({})).result(&service).await;
@@ -551,7 +551,7 @@ async fn oversized_state_fails_the_call() {
         let text = &result.content[0].as_text().unwrap().text;
         let begin = "step `approve` failed: the run cannot wait for an answer: ";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.ends_with(told), "{text}");
+        assert!(text.ends_with(reason), "{text}");
         assert_eq!(server.called(), ["details"]);
     }
 }
@@ -711,10 +711,11 @@ async fn possibly_oversized_state_is_reported() {
         let remarks = layer.remarks();
         assert_eq!(remarks.len(), usize::from(is_remarked), "{what}: {remarks:?}");
         for remark in remarks {
-            let told = "composite `release`: step `create` may change something, and the output of \
-                        `create` is kept for later until `approve` is answered; if the state is \
-                        then larger than 49152 bytes, the run fails after `create`: set";
-            assert!(remark.starts_with(told), "{remark}");
+            let expected = "composite `release`: step `create` may change something, and the output \
+                            of `create` is kept for later until `approve` is answered; if the \
+                            state is then larger than 49152 bytes, the run fails after `create`: \
+                            set";
+            assert!(remark.starts_with(expected), "{remark}");
         }
     }
 }

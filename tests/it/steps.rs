@@ -296,19 +296,19 @@ fn value_arrives_unchanged_through_every_construct() {
 
         let result = run_now(&all_ways(), &server, json!({ "v": value }));
 
-        let told = value.to_string().chars().take(100).collect::<String>();
+        let excerpt = value.to_string().chars().take(100).collect::<String>();
         let called = ["reference", "template", "as_text", "filter", "loop", "list", "switch"];
-        assert_eq!(server.called(), called, "{told}: {:?}", result.content);
+        assert_eq!(server.called(), called, "{excerpt}: {:?}", result.content);
         for call in server.calls() {
             let arguments = call.arguments();
-            assert!(holds(&arguments, &value), "{}: {told}: {arguments}", call.tool());
+            assert!(holds(&arguments, &value), "{}: {excerpt}: {arguments}", call.tool());
         }
         let output = result.structured_content.unwrap();
         for way in ["list", "switch"] {
-            assert!(holds(&output[way], &value), "{way}: {told}: {output}");
+            assert!(holds(&output[way], &value), "{way}: {excerpt}: {output}");
         }
         let text: Value = serde_json::from_str(&result.content[0].as_text().unwrap().text).unwrap();
-        assert_eq!(text, output, "{told}");
+        assert_eq!(text, output, "{excerpt}");
     }
 }
 

@@ -685,10 +685,10 @@ where
 
     async fn create_elicitation(
         &self,
-        asked: ElicitRequestParams,
+        params: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        Ok((self.0)(asked).await)
+        Ok((self.0)(params).await)
     }
 }
 

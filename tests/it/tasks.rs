@@ -324,17 +324,17 @@ async fn task_expires_an_hour_after_its_last_change() {
     let setup = Setup::new([calls("always", "slow", TaskMode::Always), approval()]);
     let id = setup.start("always", json!({})).await;
     setup.result(&id).await;
-    let asked = setup.start("approval", json!({})).await;
-    setup.questions(&asked).await;
+    let waiting = setup.start("approval", json!({})).await;
+    setup.questions(&waiting).await;
     advance(HOUR - SECOND).await;
     setup.get(&id).await;
-    setup.accept(&asked, &["1:first"]).await;
+    setup.accept(&waiting, &["1:first"]).await;
     advance(SECOND).await;
     assert_eq!(setup.get_as(None, &id).await.unwrap_err().message, "unknown task");
     advance(HOUR - 2 * SECOND).await;
-    setup.get(&asked).await;
+    setup.get(&waiting).await;
     advance(2 * SECOND).await;
-    assert_eq!(setup.get_as(None, &asked).await.unwrap_err().message, "unknown task");
+    assert_eq!(setup.get_as(None, &waiting).await.unwrap_err().message, "unknown task");
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,8 +425,8 @@ async fn optional_call_becomes_a_task_after_a_second() {
 async fn optional_call_returns_quick_questions_directly() {
     let setup = Setup::new([approval().task(TaskMode::Optional)]);
     let answer = setup.call("approval", json!({})).await;
-    let ToolAnswer::InputRequired(asked) = answer else { panic!("no question: {answer:?}") };
-    let keys: Vec<_> = asked.input_requests.unwrap().into_keys().collect();
+    let ToolAnswer::InputRequired(question) = answer else { panic!("no question: {answer:?}") };
+    let keys: Vec<_> = question.input_requests.unwrap().into_keys().collect();
     assert_eq!(keys, ["first", "second"]);
     assert!(format!("{:?}", setup.registry).contains("tasks: 0"));
 }

@@ -402,43 +402,43 @@ async fn unexpected_reply_panics_with_the_reply_and_location() {
 async fn unavailable_composite_panics_with_the_listed_tools() {
     let both = CompositeTool::fan_out("both", "Both", ["a", "z"]);
     let service = CompositeLayer::new([both]).unwrap().layer(Server::new().says("a", "1"));
-    let told = panic_of(testing::call(&service, "both", json!({}))).await;
+    let message = panic_of(testing::call(&service, "both", json!({}))).await;
     let why = "the JSON-RPC error -32602: tool `both` is not available at the moment: a tool that \
                it calls may be missing, see the `warnings` of its layer; the service lists `a`";
-    assert!(told.ends_with(why), "{told}");
+    assert!(message.ends_with(why), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_listed_tools_are_counted() {
     let server = (0..25).fold(Server::new(), |server, n| server.says(&format!("tool_{n}"), "x"));
-    let told = panic_of(testing::call(&server, "missing", json!({}))).await;
-    assert!(told.ends_with("`tool_18`, `tool_19` and 5 more"), "{told}");
-    let told = panic_of(testing::call(&Server::new(), "missing", json!({}))).await;
-    assert!(told.ends_with("; the service lists no tools"), "{told}");
+    let message = panic_of(testing::call(&server, "missing", json!({}))).await;
+    assert!(message.ends_with("`tool_18`, `tool_19` and 5 more"), "{message}");
+    let message = panic_of(testing::call(&Server::new(), "missing", json!({}))).await;
+    assert!(message.ends_with("; the service lists no tools"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn unexpected_failure_panics_with_the_result() {
     let server = Server::new().fails("t", "no");
-    let told = panic_of(testing::refused(&server, "t", json!({}))).await;
-    assert!(told.contains("was not refused, but gave the result {"), "{told}");
-    assert!(told.contains("\"isError\":true"), "{told}");
+    let message = panic_of(testing::refused(&server, "t", json!({}))).await;
+    assert!(message.contains("was not refused, but gave the result {"), "{message}");
+    assert!(message.contains("\"isError\":true"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_and_endless_lists_panic() {
     let server = Server::new();
     server.break_list("connection refused");
-    let told = panic_of(testing::listed(&server)).await;
-    assert!(told.ends_with("the service's error: connection refused"), "{told}");
+    let message = panic_of(testing::listed(&server)).await;
+    assert!(message.ends_with("the service's error: connection refused"), "{message}");
 
     let endless = tower::service_fn(async |_: Request| {
         let next_cursor = Some("again".to_owned());
         let page = rmcp::model::ListToolsResult { next_cursor, ..Default::default() };
         Ok::<Reply, std::convert::Infallible>(page.into())
     });
-    let told = panic_of(testing::listed(&endless)).await;
-    assert!(told.ends_with("more than 1000 pages"), "{told}");
+    let message = panic_of(testing::listed(&endless)).await;
+    assert!(message.ends_with("more than 1000 pages"), "{message}");
 }
 
 #[test]
@@ -551,17 +551,20 @@ tools = ["one/find", "two.find"]
         assert_eq!(with(&["one", "two"]), None);
         assert_eq!(with(&["one"]).unwrap(), "the backend `two` has no server");
         for odd in ["tow", "other"] {
-            let told = format!(
+            let message = format!(
                 "the backend `two` has no server, and the server `{odd}` is of no backend: did \
                  you mean `two`?"
             );
-            assert_eq!(with(&["one", odd]).unwrap(), told);
+            assert_eq!(with(&["one", odd]).unwrap(), message);
         }
-        let told = with(&["other", "one", "tow"]).unwrap();
-        assert!(told.contains("the server `tow` is of no backend"), "{told}");
+        let message = with(&["other", "one", "tow"]).unwrap();
+        assert!(message.contains("the server `tow` is of no backend"), "{message}");
         for odd in ["three", "one"] {
-            let told = with(&["one", "two", odd]).unwrap();
-            assert!(told.starts_with(&format!("the server `{odd}` is of no backend")), "{told}");
+            let message = with(&["one", "two", odd]).unwrap();
+            assert!(
+                message.starts_with(&format!("the server `{odd}` is of no backend")),
+                "{message}"
+            );
         }
     }
 }

@@ -36,9 +36,9 @@ fn files_of_toolhive_give_toml_or_every_mistake() {
             let config = Config::from_toolhive_str_with_env(&text, environment);
             assert_eq!(config.is_ok(), name.starts_with("valid"), "{name}: {config:?}");
             let folder = path.parent().unwrap().to_str().unwrap();
-            let told = Config::toolhive_to_toml(path)
+            let output = Config::toolhive_to_toml(path)
                 .unwrap_or_else(|error| error.to_string().replace(folder, "…"));
-            insta::assert_snapshot!(told);
+            insta::assert_snapshot!(output);
         });
     });
 }

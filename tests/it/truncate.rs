@@ -163,13 +163,13 @@ fn layer_without_a_limit_allocates_nothing() {
 #[tokio::test]
 async fn result_within_the_limit_is_unchanged_without_listing() {
     let server = Server::new().tool_as(promising(), logs());
-    let whole = testing::call(&server, "logs", Value::Null).await;
-    let service = truncate(json_bytes(&whole)).layer(server.clone());
-    assert_eq!(testing::call(&service, "logs", Value::Null).await, whole);
+    let full = testing::call(&server, "logs", Value::Null).await;
+    let service = truncate(json_bytes(&full)).layer(server.clone());
+    assert_eq!(testing::call(&service, "logs", Value::Null).await, full);
     assert_eq!(server.lists(), 0);
 
-    let service = truncate(json_bytes(&whole) - 1).layer(server);
-    assert_ne!(testing::call(&service, "logs", Value::Null).await, whole);
+    let service = truncate(json_bytes(&full) - 1).layer(server);
+    assert_ne!(testing::call(&service, "logs", Value::Null).await, full);
 }
 
 #[tokio::test]
@@ -205,11 +205,11 @@ async fn indivisible_blocks_are_omitted_and_named() {
         (ContentBlock::resource(blob), "resource of type application/pdf, 3000 bytes"),
         (ContentBlock::resource_link(link), "link to a resource of type text/plain"),
     ];
-    for (block, told) in blocks {
+    for (block, description) in blocks {
         let server = Server::new().tool("show", CallToolResult::success(vec![block]));
         let result = testing::call(&truncate(500).layer(server), "show", Value::Null).await;
         let text = &result.content[0].as_text().unwrap().text;
-        assert_eq!(*text, format!("[left out: {told}]"));
+        assert_eq!(*text, format!("[left out: {description}]"));
     }
 }
 
@@ -370,7 +370,7 @@ async fn malformed_call_returns_an_error() {
 #[tokio::test]
 async fn full_result_can_be_read_by_its_caller() {
     let server = Server::new().says("say", "x".repeat(9_000));
-    let whole = testing::call(&server, "say", Value::Null).await;
+    let full = testing::call(&server, "say", Value::Null).await;
     let service = truncate(1_000).keep(kept()).caller(caller).layer(server);
     let call = by(Request::call_tool("say"), "alice");
     let reply = service.clone().oneshot(call).await.unwrap();
@@ -379,7 +379,7 @@ async fn full_result_can_be_read_by_its_caller() {
     assert!(uri.starts_with(RESULTS));
     for _ in 0..2 {
         let reply = service.clone().oneshot(by(read(uri), "alice")).await.unwrap();
-        assert_eq!(contents(&reply), serde_json::to_string(&whole).unwrap());
+        assert_eq!(contents(&reply), serde_json::to_string(&full).unwrap());
     }
 }
 
@@ -525,8 +525,8 @@ async fn client_reads_stored_results_of_a_server_without_resources() {
         let ResourceContents::TextResourceContents { text, .. } = &read.contents[0] else {
             panic!("{:?}", read.contents)
         };
-        let whole: CallToolResult = serde_json::from_str(text).unwrap();
-        assert_eq!(whole.content[0].as_text().unwrap().text.len(), 9_000);
+        let full: CallToolResult = serde_json::from_str(text).unwrap();
+        assert_eq!(full.content[0].as_text().unwrap().text.len(), 9_000);
     }
 }
 

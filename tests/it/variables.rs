@@ -45,7 +45,7 @@ fn find(arguments: Value) -> CompositeTool {
 #[tokio::test(start_paused = true)]
 async fn observers_receive_no_secret_variables() {
     let (key, team) = (json!("$vars.key"), json!("$vars.team"));
-    for (arguments, sent, shown) in [
+    for (arguments, sent, redacted) in [
         (
             json!({ "key": key, "team": team }),
             json!({ "key": "hunter2", "team": "platform" }),
@@ -75,7 +75,7 @@ async fn observers_receive_no_secret_variables() {
 
         let calls = server.calls();
         assert_eq!([calls[0].arguments(), calls[1].arguments()], [sent.clone(), sent]);
-        assert_eq!(*attempts.0.lock().unwrap(), [shown.clone(), shown]);
+        assert_eq!(*attempts.0.lock().unwrap(), [redacted.clone(), redacted]);
     }
 }
 
@@ -90,9 +90,9 @@ fn previews_and_debug_output_show_only_names_of_secret_variables() {
     assert!(!format!("{layer:?}").contains("hunter2"), "{layer:?}");
 
     let preview = Plan::new(find).unwrap().preview(object(json!({}))).unwrap();
-    let shown = format!("{preview} {preview:?}");
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let text = format!("{preview} {preview:?}");
+    assert!(!text.contains("hunter2"), "{text}");
     for part in ["$vars.key", "Bearer {{ vars.key }}", "PLATFORM", "urgent"] {
-        assert!(shown.contains(part), "{part}: {shown}");
+        assert!(text.contains(part), "{part}: {text}");
     }
 }

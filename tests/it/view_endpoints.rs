@@ -127,9 +127,10 @@ async fn suspended_run_resumes_only_in_a_view_with_the_same_composite() {
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         answer(program.request_at(path, "tools/call", params).bearer_auth(ALICE)).await.1
     };
-    let asked = call("/team-b", json!({})).await;
-    let state = asked["result"]["requestState"].clone();
-    let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let question = call("/team-b", json!({})).await;
+    let state = question["result"]["requestState"].clone();
+    let key =
+        question["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     let answers = json!({
         "requestState": state,
         "inputResponses": { key: { "action": "accept", "content": {} } },

@@ -145,14 +145,14 @@ async fn changed_lock_is_applied() {
 
 #[tokio::test]
 async fn partially_written_file_is_not_applied() {
-    let whole = [one(), backend("two", "good", "")];
-    let program = Program::start(&whole, &["--watch"]).await;
+    let full = [one(), backend("two", "good", "")];
+    let program = Program::start(&full, &["--watch"]).await;
     assert!(program.has("two_echo").await);
     let file = program.folder.path().join("gateway.toml");
     for _ in 0..3 {
         fs::write(&file, one()).unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;
-        fs::write(&file, whole.concat() + "# again\n").unwrap();
+        fs::write(&file, full.concat() + "# again\n").unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
     program.logs("reloaded: kept `one`, `two`").await;

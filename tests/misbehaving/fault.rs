@@ -149,7 +149,7 @@ pub(crate) fn answer(request: &Request, tools: &Tools, wire: &mut impl Wire) {
             {
                 let id = format!("{QUESTION}-{method}-{id}");
                 wire.tell(&json!({
-                    "jsonrpc": "2.0", "id": id, "method": method, "params": asked(method)
+                    "jsonrpc": "2.0", "id": id, "method": method, "params": question_params(method)
                 }));
             }
             wire.answer(&well());
@@ -172,7 +172,7 @@ fn echo(arguments: &Value) -> Value {
     echo
 }
 
-fn asked(method: &str) -> Value {
+fn question_params(method: &str) -> Value {
     let form = json!({"type": "object", "properties": {}});
     match method {
         "elicitation/create" => {

@@ -246,11 +246,11 @@ fn ask(call: &Value, arguments: &Value) -> Value {
     let message = "x".repeat(usize::try_from(bytes).expect("a size that fits into memory"));
     let params = question(&message).to_string();
     let mut line = String::new();
-    for place in 0..count {
+    for index in 0..count {
         line.clear();
         let written = write!(
             line,
-            r#"{{"jsonrpc":"2.0","id":"question-{call}-{place}","method":"elicitation/create","params":{params}}}"#
+            r#"{{"jsonrpc":"2.0","id":"question-{call}-{index}","method":"elicitation/create","params":{params}}}"#
         );
         written.expect("a string takes all that is written to it");
         send(&line);
@@ -269,11 +269,11 @@ fn ask_at_once(call: &Value, arguments: &Value) -> String {
     note(count);
     let mut results = RESULTS.lock().expect("nothing panics meanwhile");
     let result = results.entry(count).or_insert_with(|| {
-        let asked = |place| {
+        let entry = |index| {
             let question = json!({"method": "elicitation/create", "params": question("x")});
-            (format!("question-{place}"), question)
+            (format!("question-{index}"), question)
         };
-        let questions: serde_json::Map<_, _> = (0..count).map(asked).collect();
+        let questions: serde_json::Map<_, _> = (0..count).map(entry).collect();
         json!({"resultType": "input_required", "inputRequests": questions, "requestState": "asked"})
             .to_string()
     });

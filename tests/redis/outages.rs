@@ -271,8 +271,8 @@ async fn password_is_sent_and_never_logged() {
         let denied = reserve(&budgets, &calls(1), 1).await;
         let Err(Denied::Unavailable(why)) = &denied else { panic!("{denied:?}") };
         let refused = state.put(Vec::new(), b"", None).await;
-        let told = format!("{wrong:?} {budgets:?} {state:?} {denied:?} {why} {refused:?}");
-        assert!(!told.contains("wr0ng") && !told.contains("s3cret"), "{told}");
+        let output = format!("{wrong:?} {budgets:?} {state:?} {denied:?} {why} {refused:?}");
+        assert!(!output.contains("wr0ng") && !output.contains("s3cret"), "{output}");
     }
     assert!(!format!("{store:?} {:?}", store.results()).contains("s3cret"));
 }

@@ -87,8 +87,8 @@ impl Server {
 
     /// Returns how often it has run a script.
     pub(crate) fn runs(&self) -> u64 {
-        let told = self.tell("INFO commandstats");
-        let (_, calls) = told.split_once("cmdstat_evalsha:calls=").unwrap();
+        let stats = self.tell("INFO commandstats");
+        let (_, calls) = stats.split_once("cmdstat_evalsha:calls=").unwrap();
         calls.split(',').next().unwrap().parse().unwrap()
     }
 

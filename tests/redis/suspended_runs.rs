@@ -235,8 +235,8 @@ async fn put_for(states: &RedisStore, bytes: usize, caller: &[u8]) -> Result<Str
 fn longest_share(server: &Server) -> f64 {
     let key = server.keys().into_iter().find(|key| key.contains(":caller:")).expect("a caller");
     let score = |range: &str| {
-        let told = server.tell(&format!("{range} {key} (0 +inf WITHSCORES"));
-        told.lines().filter_map(|line| line.parse::<f64>().ok()).fold(0.0, f64::max)
+        let reply = server.tell(&format!("{range} {key} (0 +inf WITHSCORES"));
+        reply.lines().filter_map(|line| line.parse::<f64>().ok()).fold(0.0, f64::max)
     };
     let time = server.tell("TIME");
     let seconds: f64 = time.lines().nth(2).unwrap().parse().unwrap();

@@ -307,8 +307,8 @@ async fn another_replica_continues_a_task_that_asks() {
     let server = Server::start();
     let [one, two] = [(); 2].map(|()| Replica::new(replica(&server).tasks()));
     let id = one.start("approval").await;
-    let asked = soon(settled(&two.service, &id)).await;
-    assert_eq!(asked.status(), TaskStatus::InputRequired);
+    let suspended = soon(settled(&two.service, &id)).await;
+    assert_eq!(suspended.status(), TaskStatus::InputRequired);
     assert!(server.keys().iter().all(|key| !key.contains(&id)), "{:?}", server.keys());
     // Beside its outputs, a suspended task takes at most 2 KiB.
     let record = server.keys().into_iter().find(|key| key.contains(":record:")).unwrap();

@@ -132,12 +132,14 @@ impl AsTasks {
                     let first = input_requests.keys().next().unwrap();
                     let round: u64 = first.split_once(':').unwrap().0.parse().unwrap();
                     if round > answered {
-                        let asked: InputRequests = input_requests
+                        let questions: InputRequests = input_requests
                             .into_iter()
-                            .map(|(key, asked)| (key.split_once(':').unwrap().1.to_owned(), asked))
+                            .map(|(key, question)| {
+                                (key.split_once(':').unwrap().1.to_owned(), question)
+                            })
                             .collect();
                         let state = format!("{id} {round}");
-                        let asks = InputRequiredResult::new(Some(asked), Some(state));
+                        let asks = InputRequiredResult::new(Some(questions), Some(state));
                         return ServerResult::InputRequiredResult(asks).into();
                     }
                 }

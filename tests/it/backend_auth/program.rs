@@ -63,9 +63,9 @@ async fn program_exchanges_the_token_of_each_caller() {
         assert!(call(&program, ALICE, "both").await.contains("alice-"));
         assert!(call(&program, BOB, "both").await.contains("bob-"));
         for (token, name) in [(ALICE, "alice-"), (BOB, "bob-")] {
-            let (_, asked) = program.call(token, "careful", json!({})).await;
-            let result = &asked["result"];
-            assert_eq!(result["resultType"], "input_required", "{asked}");
+            let (_, suspended) = program.call(token, "careful", json!({})).await;
+            let result = &suspended["result"];
+            assert_eq!(result["resultType"], "input_required", "{suspended}");
             let key = result["inputRequests"].as_object().unwrap().keys().next().unwrap();
             let params = json!({
                 "name": "careful",
@@ -112,11 +112,11 @@ async fn reload_keeps_the_connections_of_an_unchanged_backend() {
 }
 
 /// Answers a question with a name.
-fn answer_with(name: &str, question: ElicitRequestParams, asked: &Questions) -> ElicitResult {
+fn answer_with(name: &str, question: ElicitRequestParams, questions: &Questions) -> ElicitResult {
     let ElicitRequestParams::FormElicitationParams { message, .. } = question else {
         panic!("{question:?}");
     };
-    asked.lock().unwrap().push(message);
+    questions.lock().unwrap().push(message);
     let content = json!({ "name": format!("I am {name}") });
     ElicitResult::new(ElicitationAction::Accept).with_content(content)
 }
@@ -126,17 +126,17 @@ async fn question_of_a_backend_is_asked_of_the_caller_of_the_request() {
     let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Legacy, true).await);
     let program = Program::start(&file(&issuer, &backend, ""), "127.0.0.1:0").await;
     until(async || call(&program, ALICE, "docs_whoami").await.contains("alice-")).await;
-    let asked: [Questions; 2] = Default::default();
-    let connect = async |name: &'static str, token: &str, asked: &Questions| {
+    let questions: [Questions; 2] = Default::default();
+    let connect = async |name: &'static str, token: &str, questions: &Questions| {
         let config = StreamableHttpClientTransportConfig::with_uri(program.url.clone());
         let transport = StreamableHttpClientTransport::from_config(config.auth_header(token));
-        let asked = asked.clone();
-        let person = answering(move |question| ready(answer_with(name, question, &asked)));
+        let questions = questions.clone();
+        let person = answering(move |question| ready(answer_with(name, question, &questions)));
         let lifecycle = ClientLifecycleMode::Initialize;
         soon(person.serve_with_lifecycle(transport, lifecycle)).await.unwrap()
     };
-    let alice = connect("alice", ALICE, &asked[0]).await;
-    let bob = connect("bob", BOB, &asked[1]).await;
+    let alice = connect("alice", ALICE, &questions[0]).await;
+    let bob = connect("bob", BOB, &questions[1]).await;
     let ask = async |client: &Peer<RoleClient>| {
         let result = soon(client.call_tool(CallToolRequestParams::new("docs_ask"))).await.unwrap();
         result.content[0].as_text().unwrap().text.clone()
@@ -149,9 +149,9 @@ async fn question_of_a_backend_is_asked_of_the_caller_of_the_request() {
             assert!(!answer.contains(other), "{answer}");
         }
     }
-    for (name, asked) in [("alice", &asked[0]), ("bob", &asked[1])] {
-        let asked = asked.lock().unwrap();
-        assert_eq!(asked.len(), 20);
-        assert!(asked.iter().all(|message| message.starts_with(name)), "{name}: {asked:?}");
+    for (name, questions) in [("alice", &questions[0]), ("bob", &questions[1])] {
+        let questions = questions.lock().unwrap();
+        assert_eq!(questions.len(), 20);
+        assert!(questions.iter().all(|message| message.starts_with(name)), "{name}: {questions:?}");
     }
 }

@@ -14,22 +14,22 @@ use crate::support::capture_logs;
 
 /// A store that answers when the test says so, and records its calls.
 #[derive(Clone, Debug, Default)]
-struct Elsewhere(Arc<Mutex<Told>>);
+struct TestStore(Arc<Mutex<Record>>);
 
 #[derive(Debug, Default)]
-struct Told {
-    asked: VecDeque<oneshot::Sender<Result<(), Denied>>>,
+struct Record {
+    pending: VecDeque<oneshot::Sender<Result<(), Denied>>>,
     reserved: Vec<String>,
     settled: Vec<u64>,
     given_back: usize,
 }
 
-struct Noted(Elsewhere, Option<u64>);
+struct TestPermit(TestStore, Option<u64>);
 
-impl Elsewhere {
+impl TestStore {
     fn answer(&self, answer: Result<(), Denied>) {
-        let asked = self.0.lock().unwrap().asked.pop_front().expect("it was asked");
-        asked.send(answer).expect("somebody waits");
+        let pending = self.0.lock().unwrap().pending.pop_front().expect("a pending request");
+        pending.send(answer).expect("somebody waits");
     }
 
     fn settled(&self) -> Vec<u64> {
@@ -45,39 +45,39 @@ impl Elsewhere {
     }
 }
 
-impl BudgetStore for Elsewhere {
+impl BudgetStore for TestStore {
     fn reserve(&self, budget: &Budget, caller: Option<&str>, amount: u64) -> ReserveReply {
         let (answer, answered) = oneshot::channel();
-        let mut told = self.0.lock().unwrap();
-        told.asked.push_back(answer);
-        told.reserved.push(format!("{amount} of {} for {caller:?}", budget.name()));
+        let mut record = self.0.lock().unwrap();
+        record.pending.push_back(answer);
+        record.reserved.push(format!("{amount} of {} for {caller:?}", budget.name()));
         let store = self.clone();
         ReserveReply::Pending(Box::pin(async move {
             answered.await.expect("the test answers")?;
-            Ok(BudgetPermit::new(Noted(store, None)))
+            Ok(BudgetPermit::new(TestPermit(store, None)))
         }))
     }
 }
 
-impl Settle for Noted {
+impl Settle for TestPermit {
     fn settle(mut self: Box<Self>, actual: u64) {
         self.1 = Some(actual);
     }
 }
 
-impl Drop for Noted {
+impl Drop for TestPermit {
     fn drop(&mut self) {
-        let mut told = self.0.0.lock().unwrap();
+        let mut record = self.0.0.lock().unwrap();
         match self.1 {
-            Some(actual) => told.settled.push(actual),
-            None => told.given_back += 1,
+            Some(actual) => record.settled.push(actual),
+            None => record.given_back += 1,
         }
     }
 }
 
 /// Two budgets in that store: one per caller, and one for all.
-fn two_budgets() -> (BudgetLayer, Elsewhere) {
-    let store = Elsewhere::default();
+fn two_budgets() -> (BudgetLayer, TestStore) {
+    let store = TestStore::default();
     let layer = BudgetLayer::new()
         .budget(Budget::new("all", Unit::Bytes, 9))
         .budget(Budget::new("mine", Unit::Calls, 9).per(Per::Caller))
@@ -141,14 +141,14 @@ async fn call_dropped_during_a_reservation_releases_everything() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_waiting_for_a_store_do_not_block_each_other() {
-    let store = Elsewhere::default();
+    let store = TestStore::default();
     let layer = BudgetLayer::new().budget(calls(9)).store(store.clone());
     let service = layer.layer(Server::new().says("t", "done"));
     let mut first = task::spawn(service.clone().oneshot(call("t", json!(null))));
     let mut second = task::spawn(service.oneshot(call("t", json!(null))));
     assert_pending!(first.poll());
     assert_pending!(second.poll());
-    let first_answer = store.0.lock().unwrap().asked.pop_front();
+    let first_answer = store.0.lock().unwrap().pending.pop_front();
     store.answer(Ok(()));
     soon(second).await.unwrap();
     assert_pending!(first.poll());
@@ -172,12 +172,12 @@ async fn store_error_is_logged_and_hidden_from_the_client() {
 #[tokio::test]
 async fn free_permit_of_a_store_admits_the_call() {
     #[derive(Debug)]
-    struct Away;
-    impl BudgetStore for Away {
+    struct FreeStore;
+    impl BudgetStore for FreeStore {
         fn reserve(&self, _: &Budget, _: Option<&str>, _: u64) -> ReserveReply {
             ReserveReply::Ready(Ok(BudgetPermit::free()))
         }
     }
-    let layer = BudgetLayer::new().budget(calls(0)).store(Away);
+    let layer = BudgetLayer::new().budget(calls(0)).store(FreeStore);
     assert!(!is_refused(&layer.layer(Server::new().says("t", "done")), "t").await);
 }

@@ -57,8 +57,8 @@ fn config_files_in_documents_are_valid_without_remarks() {
 #[test]
 fn readme_shows_the_main_function_of_wrap_server() {
     let readme = include_str!("../../../README.md");
-    let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
-    assert!(include_str!("../../../examples/wrap_server.rs").contains(shown), "{shown}");
+    let excerpt = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(include_str!("../../../examples/wrap_server.rs").contains(excerpt), "{excerpt}");
 }
 
 #[test]
@@ -78,15 +78,15 @@ fn links_of_readme_and_changelog_point_to_existing_files() {
 #[test]
 fn readme_shows_the_reported_error() {
     let readme = include_str!("../../../README.md");
-    let shown = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let excerpt = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     let file = "[[composite_tools]]\nname = \"offer\"\ndescription = \"d\"\n\
                 tols = [\"price\", \"stock\"]\n";
-    let told = Config::from_toml_str(file).unwrap_err().to_string();
-    let mut told = told.replace("<string>", "tools.toml");
+    let error = Config::from_toml_str(file).unwrap_err().to_string();
+    let mut error = error.replace("<string>", "tools.toml");
     // The list of other keys is omitted there.
-    let (from, to) = (told.find("`title`").unwrap(), told.find("\n -->").unwrap());
-    told.replace_range(from..to, "…");
-    assert_eq!(told.trim_end(), shown.trim_end());
+    let (from, to) = (error.find("`title`").unwrap(), error.find("\n -->").unwrap());
+    error.replace_range(from..to, "…");
+    assert_eq!(error.trim_end(), excerpt.trim_end());
 }
 
 /// A tool that vMCP's `filter` excludes can still be called by composites.

@@ -837,8 +837,9 @@ fn replaced<'e>(
     without: &[&str],
     entry: Option<(&'e str, &'e str)>,
 ) -> Vec<(&'e str, &'e str)> {
-    let gone = |key: &str| without.contains(&key) || entry.is_some_and(|(name, _)| name == key);
-    base.iter().copied().filter(|(key, _)| !gone(key)).chain(entry).collect()
+    let is_removed =
+        |key: &str| without.contains(&key) || entry.is_some_and(|(name, _)| name == key);
+    base.iter().copied().filter(|(key, _)| !is_removed(key)).chain(entry).collect()
 }
 
 fn lines<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {

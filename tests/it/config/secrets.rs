@@ -89,14 +89,14 @@ const SECRETS: [&str; 65] = [
 #[test]
 fn secrets_never_appear_in_errors() {
     let environment = |name: &str| (name == "VARIABLE").then(|| "s3cret".to_owned());
-    let told = |text: &str| match Config::from_toml_str_with_env(text, environment) {
+    let read = |text: &str| match Config::from_toml_str_with_env(text, environment) {
         Ok(config) => (true, format!("{config:?} {config:#?}")),
         Err(error) => (false, format!("{error} {error:?} {error:#?} {:?}", error.mistakes())),
     };
     for text in SECRETS {
         let file = format!("[[backends]]\nname = \"a\"\ncommand = \"b\"\n{text}\n");
-        let (valid, told) = told(&file);
-        assert!(!valid && !told.contains("s3cret"), "{file}{told}");
+        let (valid, output) = read(&file);
+        assert!(!valid && !output.contains("s3cret"), "{file}{output}");
     }
     for text in [
         "command = \"${VARIABLE}\"\nargs = [\"${VARIABLE}\", \"s3cret\"]\ncwd = \"${VARIABLE}\"",
@@ -109,8 +109,8 @@ fn secrets_never_appear_in_errors() {
         "command = \"a\"\n[vars]\nkey = { value = \"s3cret and ${VARIABLE}\", secret = true }",
     ] {
         let file = format!("[[backends]]\nname = \"a\"\n{text}\n");
-        let (valid, told) = told(&file);
-        assert!(valid && !told.contains("s3cret"), "{file}{told}");
+        let (valid, output) = read(&file);
+        assert!(valid && !output.contains("s3cret"), "{file}{output}");
     }
 }
 
@@ -141,7 +141,7 @@ fn url_of_a_key_set_is_expanded_once() {
 
 #[test]
 fn unusual_key_does_not_appear_in_errors() {
-    let told = |text: &str| {
+    let errors_of = |text: &str| {
         let error = Config::from_toml_str(&format!("[[backends]]\n{text}")).unwrap_err();
         let mistakes = error.mistakes().iter();
         let mut mistakes = mistakes.map(|mistake| {
@@ -151,12 +151,12 @@ fn unusual_key_does_not_appear_in_errors() {
         (mistakes.next_back().unwrap(), error.to_string())
     };
     let word = "a".repeat(64);
-    let (mistake, printed) = told(&format!("{word} = 1"));
+    let (mistake, printed) = errors_of(&format!("{word} = 1"));
     assert_eq!(mistake, (format!("backends[0].{word}"), format!("unknown key `{word}`")));
     assert!(printed.contains(&format!("2 | {word}")), "{printed}");
 
     for key in ["\"Authorization: Bearer hunter2\"", "'a b'", "\"\"", &"a".repeat(65)] {
-        let (mistake, printed) = told(&format!("{key} = 1"));
+        let (mistake, printed) = errors_of(&format!("{key} = 1"));
         assert_eq!(mistake, ("backends[0].\"…\"".to_owned(), "unknown key".to_owned()));
         assert!(printed.contains("\n2 | *** = ***\n  | ^^^"), "{printed}");
     }
@@ -184,11 +184,11 @@ proptest! {
     ) {
         let end = (at + length).min(SECRET.len());
         let text = format!("{}{replacement}{}", &SECRET[..at], &SECRET[end..]);
-        let told = match Config::from_toml_str_with_env(&text, |_| None) {
+        let output = match Config::from_toml_str_with_env(&text, |_| None) {
             Ok(config) => format!("{config:?}"),
             Err(error) => format!("{error}{error:?}"),
         };
-        prop_assert!(!told.contains("s3cret"), "{}\n{}", text, told);
+        prop_assert!(!output.contains("s3cret"), "{}\n{}", text, output);
     }
 
     #[test]
@@ -211,11 +211,11 @@ proptest! {
         let is_free = below == "arguments." && key != "default" && key != "env" && key != "key";
         prop_assume!(!is_free);
         let text = format!("{header}\n{before}{below}{key} = {value}\n{broken}");
-        let told = match Config::from_toml_str_with_env(&text, |_| None) {
+        let output = match Config::from_toml_str_with_env(&text, |_| None) {
             Ok(config) => format!("{config:?}"),
             Err(error) => format!("{error}{error:?}"),
         };
-        prop_assert!(!told.contains("s3cret"), "{}\n{}", text, told);
+        prop_assert!(!output.contains("s3cret"), "{}\n{}", text, output);
     }
 }
 
@@ -296,6 +296,6 @@ tools = ["g"]
 #[test]
 fn debug_output_hides_argument_defaults() {
     let argument = ArgumentAlias::new().hide().default(json!({ "key": "s3cret" }));
-    let told = format!("{argument:?} {:?}", ToolAlias::new("a").argument("k", argument.clone()));
-    assert!(told.contains("default: Some(…)") && !told.contains("s3cret"), "{told}");
+    let output = format!("{argument:?} {:?}", ToolAlias::new("a").argument("k", argument.clone()));
+    assert!(output.contains("default: Some(…)") && !output.contains("s3cret"), "{output}");
 }

@@ -21,7 +21,7 @@ fn mistakes(file: &str) -> ConfigError {
 }
 
 /// Returns the path and the message of each mistake.
-fn told(error: &ConfigError) -> Vec<(&str, &str)> {
+fn paths_and_messages(error: &ConfigError) -> Vec<(&str, &str)> {
     error.mistakes().iter().map(|mistake| (mistake.path(), mistake.message())).collect()
 }
 
@@ -74,7 +74,7 @@ fn mistake_in_an_inherited_section_is_reported_once() {
          composite_tools = [{ name = 'all', description = 'All', tools = ['shop/price', 'gone'] }]\n\
          [[views]]\npath = '/a'\n[[views]]\npath = '/b'\nadvertise = {}\n",
     );
-    let paths: Vec<_> = told(&error).into_iter().map(|(path, _)| path).collect();
+    let paths: Vec<_> = paths_and_messages(&error).into_iter().map(|(path, _)| path).collect();
     assert_eq!(paths, ["filter.hide_tools[0]", "composite_tools[0].tools[1]"], "{error}");
     assert!(!error.to_string().contains("in the view"), "{error}");
 }
@@ -86,7 +86,7 @@ fn mistake_that_only_a_view_causes_names_the_view() {
          composite_tools = [{ name = 'all', description = 'All', tools = ['price'] }]\n\
          [[views]]\npath = '/a'\n[[views]]\npath = '/b'\naliases = []\n",
     );
-    let [(path, message)] = told(&error)[..] else { panic!("{error}") };
+    let [(path, message)] = paths_and_messages(&error)[..] else { panic!("{error}") };
     assert_eq!(path, "composite_tools[0].tools[0]");
     assert!(message.contains("`price`") && message.ends_with(" (in the view `/b`)"), "{message}");
 }
@@ -97,7 +97,7 @@ fn mistakes_after_an_invalid_view_have_their_own_paths() {
         "views = [1, { path = '/a', composite_tools = [{ name = 'b c', description = 'd', \
          tools = ['shop/price'], tols = [] }], filter = { hide_tools = ['re:('] } }]\n",
     );
-    let paths: Vec<_> = told(&error).into_iter().map(|(path, _)| path).collect();
+    let paths: Vec<_> = paths_and_messages(&error).into_iter().map(|(path, _)| path).collect();
     let expected = [
         "views[0]",
         "views[1].composite_tools[0].name",
@@ -145,10 +145,10 @@ fn paths_of_views_are_distinct_and_safe() {
         assert_eq!(error.mistakes()[0].path(), "views[0].path", "{path}");
     }
     let error = Config::from_toml_str(&(view("/a") + &view("/b") + &view("/a"))).unwrap_err();
-    assert_eq!(told(&error), [("views[2].path", "duplicate path `/a`")]);
+    assert_eq!(paths_and_messages(&error), [("views[2].path", "duplicate path `/a`")]);
     assert!(Config::from_toml_str(&many(100)).is_ok());
     let error = Config::from_toml_str(&many(101)).unwrap_err();
-    assert_eq!(told(&error), [("views", "too many views: expected at most 100")]);
+    assert_eq!(paths_and_messages(&error), [("views", "too many views: expected at most 100")]);
 }
 
 /// Returns a file with this number of views.
@@ -164,7 +164,7 @@ fn full_results_are_kept_only_while_results_are_truncated() {
     assert!(!format!("{view:?}").contains("MemoryStore { ttl: 600s"), "{view:?}");
     let own = "[[views]]\npath = '/a'\nresults = {}\n";
     let error = mistakes(own);
-    let [(path, _)] = told(&error)[..] else { panic!("{error}") };
+    let [(path, _)] = paths_and_messages(&error)[..] else { panic!("{error}") };
     assert_eq!(path, "views[0].results");
 }
 

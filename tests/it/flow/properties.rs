@@ -362,7 +362,7 @@ struct Run {
     /// The calls of the sink, in alphabetical order.
     calls: Vec<String>,
     /// The message of each question, by the key of the question and the number of its repetition.
-    asked: BTreeMap<(String, usize), String>,
+    questions: BTreeMap<(String, usize), String>,
 }
 
 /// Returns the answer of a person to a question. It depends on the message only.
@@ -394,8 +394,8 @@ async fn run(layer: &CompositeLayer, [secret, page]: [u64; 2], sink: &str) -> Ru
                 let question = serde_json::to_value(question.params).unwrap();
                 let message = question["message"].as_str().unwrap().to_owned();
                 answers.insert(key.clone(), answer_to(&message));
-                let repetition = run.asked.keys().filter(|(other, _)| *other == key).count();
-                run.asked.insert((key, repetition), message);
+                let repetition = run.questions.keys().filter(|(other, _)| *other == key).count();
+                run.questions.insert((key, repetition), message);
             }
             let params = request.tool_call_mut().unwrap();
             params.request_state.clone_from(&asks.request_state);
@@ -415,7 +415,9 @@ impl Run {
     /// Returns `true` if the person has seen the same values in both runs, as far as both have
     /// asked the same questions.
     fn shows_like(&self, other: &Self) -> bool {
-        self.asked.iter().all(|(key, message)| other.asked.get(key).is_none_or(|it| it == message))
+        self.questions
+            .iter()
+            .all(|(key, message)| other.questions.get(key).is_none_or(|it| it == message))
     }
 
     /// Returns `true` if this run, which has completed, makes all calls of the other one. If the
@@ -426,8 +428,8 @@ impl Run {
         }
         let mut rest = self.calls.clone();
         other.calls.iter().all(|call| {
-            let place = rest.iter().position(|own| own == call);
-            place.map(|place| rest.swap_remove(place)).is_some()
+            let index = rest.iter().position(|own| own == call);
+            index.map(|index| rest.swap_remove(index)).is_some()
         })
     }
 }

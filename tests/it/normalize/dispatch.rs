@@ -105,8 +105,8 @@ async fn run(tools: &Tools, calls: &[&str], options: &DispatchOptions) -> Vec<Di
 }
 
 /// Returns the id and the outcome of each call.
-fn told(ended: &[Dispatched]) -> Vec<String> {
-    let tell = |call: &Dispatched| {
+fn outcomes(ended: &[Dispatched]) -> Vec<String> {
+    let describe = |call: &Dispatched| {
         let end = match &call.outcome {
             Outcome::Completed(result) => result.content[0].as_text().unwrap().text.clone(),
             Outcome::Failed(failure) => format!("{:?}: {failure}", failure.kind),
@@ -115,7 +115,7 @@ fn told(ended: &[Dispatched]) -> Vec<String> {
         };
         format!("{} {end}", call.id.as_ref().unwrap())
     };
-    ended.iter().map(tell).collect()
+    ended.iter().map(describe).collect()
 }
 
 fn parallel(max: usize) -> DispatchOptions {
@@ -145,7 +145,7 @@ async fn each_call_ends_with_its_own_outcome_in_any_order() {
     ];
     for options in [DispatchOptions::new(), parallel(1), parallel(3), parallel(100)] {
         let ended = run(&Tools::default(), &ALL, &options).await;
-        assert_eq!(told(&ended), expected, "{options:?}");
+        assert_eq!(outcomes(&ended), expected, "{options:?}");
         let errors: Vec<_> = ended.iter().map(Dispatched::is_error).collect();
         assert!(!errors[0] && !errors[11] && errors[1..11].iter().all(|is_error| *is_error));
     }
@@ -170,7 +170,7 @@ async fn calls_run_one_after_another_by_default() {
     let (tools, begin) = (Tools::default(), Instant::now());
     let ended = run(&tools, &["slow", "quick", "slow"], &DispatchOptions::new()).await;
     assert_eq!(begin.elapsed(), Duration::from_secs(5));
-    assert_eq!(told(&ended), ["t0 slow", "t1 quick", "t2 slow"]);
+    assert_eq!(outcomes(&ended), ["t0 slow", "t1 quick", "t2 slow"]);
     assert_eq!(tools.most.load(Ordering::Relaxed), 1);
 }
 
@@ -180,7 +180,7 @@ async fn slow_call_does_not_delay_parallel_calls() {
     // The third begins when the second has ended, not the first.
     let ended = run(&tools, &["slow", "quick", "quick"], &parallel(2)).await;
     assert_eq!(begin.elapsed(), Duration::from_secs(2));
-    assert_eq!(told(&ended), ["t0 slow", "t1 quick", "t2 quick"]);
+    assert_eq!(outcomes(&ended), ["t0 slow", "t1 quick", "t2 quick"]);
     assert_eq!(tools.most.load(Ordering::Relaxed), 2);
 }
 
@@ -190,7 +190,7 @@ async fn stop_on_error_skips_calls_after_an_error() {
         let tools = Tools::default();
         let options = DispatchOptions::new().stop_on_error(true);
         let ended = run(&tools, &["quick", error, "slow", "!"], &options).await;
-        assert_eq!(told(&ended)[2..], ["t2 skipped", "t3 malformed"], "{error}");
+        assert_eq!(outcomes(&ended)[2..], ["t2 skipped", "t3 malformed"], "{error}");
         assert_eq!(ended[0].result().unwrap().content[0].as_text().unwrap().text, "quick");
         assert!(!tools.called().contains(&"slow".to_owned()), "{error}");
     }
@@ -200,7 +200,7 @@ async fn stop_on_error_skips_calls_after_an_error() {
 async fn parallel_call_in_progress_continues_after_an_error() {
     let options = parallel(2).stop_on_error(true);
     let ended = run(&Tools::default(), &["slow", "fails", "quick"], &options).await;
-    assert_eq!(told(&ended), ["t0 slow", "t1 disk full", "t2 skipped"]);
+    assert_eq!(outcomes(&ended), ["t0 slow", "t1 disk full", "t2 skipped"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +221,7 @@ async fn call_waits_until_the_service_is_ready() {
     let service = ConcurrencyLimit::new(tools.service(), 1);
     let calls = Provider::Anthropic.calls(&output(&["quick", "quick", "quick"])).unwrap();
     let ended = dispatch(service, calls, &parallel(3)).await;
-    assert_eq!(told(&ended), ["t0 quick", "t1 quick", "t2 quick"]);
+    assert_eq!(outcomes(&ended), ["t0 quick", "t1 quick", "t2 quick"]);
     assert_eq!(tools.most.load(Ordering::Relaxed), 1);
 }
 
@@ -238,7 +238,7 @@ async fn names_exposed_to_the_model_are_mapped_to_tools() {
     let calls = Provider::Anthropic.calls(&output(&["web_search", "web_gone", "other"])).unwrap();
     let ended = dispatch(server, calls, &DispatchOptions::new().names(names)).await;
     assert_eq!(
-        told(&ended),
+        outcomes(&ended),
         ["t0 found", "t1 Protocol: unknown tool `web_gone`", "t2 Protocol: unknown tool `other`"]
     );
     assert_eq!(ended[0].name.as_deref(), Some("web_search"));
@@ -262,13 +262,13 @@ async fn calls_contain_their_arguments_and_the_context() {
 
 #[tokio::test(start_paused = true)]
 async fn nested_calls_inherit_the_context_of_their_request() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = told.clone();
+    let contexts = Arc::new(Mutex::new(Vec::new()));
+    let recorder = contexts.clone();
     let server = service_fn(move |request: Request| {
         let context = request.context();
         let who = context.extensions().get::<&str>().copied();
         let number = context.extensions().get::<u8>().copied();
-        tell.lock().unwrap().push((context.id().to_string(), context.depth(), who, number));
+        recorder.lock().unwrap().push((context.id().to_string(), context.depth(), who, number));
         let task =
             Task::new("t", TaskStatus::Working, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z");
         let result = ServerResult::CreateTaskResult(CreateTaskResult::new(task));
@@ -283,10 +283,10 @@ async fn nested_calls_inherit_the_context_of_their_request() {
     let options = DispatchOptions::new().context(own).within(&outer);
     dispatch(server, calls, &options).await;
     // It includes the cancellation of the tasks.
-    let told = told.lock().unwrap();
-    let ids: Vec<_> = told.iter().map(|(id, ..)| &**id).collect();
+    let contexts = contexts.lock().unwrap();
+    let ids: Vec<_> = contexts.iter().map(|(id, ..)| &**id).collect();
     assert_eq!(ids, ["0#f", "0#f", "0#g", "0#g"]);
-    for (id, depth, who, number) in &*told {
+    for (id, depth, who, number) in &*contexts {
         assert_eq!((*depth, *who, *number), (1, Some("ada"), Some(7)), "{id}");
     }
 }

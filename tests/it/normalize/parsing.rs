@@ -29,12 +29,12 @@ fn example(provider: Provider) -> Value {
 }
 
 /// Returns calls as their ids, names and arguments; for malformed ones, the error.
-fn told(calls: &[Result<ModelCall, MalformedCall>]) -> Value {
-    let tell = |call: &Result<ModelCall, MalformedCall>| match call {
+fn summary(calls: &[Result<ModelCall, MalformedCall>]) -> Value {
+    let describe = |call: &Result<ModelCall, MalformedCall>| match call {
         Ok(call) => json!([call.id.as_str(), call.name, call.arguments]),
         Err(call) => json!([call.id().map(|id| id.as_str()), call.to_string()]),
     };
-    calls.iter().map(tell).collect()
+    calls.iter().map(describe).collect()
 }
 
 fn only(
@@ -72,7 +72,7 @@ fn written(arguments: &Value) -> Vec<(Provider, Value)> {
 #[test]
 fn calls_of_responses_are_read() {
     assert_eq!(
-        told(&normalize(&example(Provider::OpenAiResponses)).unwrap()),
+        summary(&normalize(&example(Provider::OpenAiResponses)).unwrap()),
         json!([
             ["call_paris", "get_weather", { "location": "Paris, France" }],
             ["call_bogota", "get_weather", { "location": "Bogotá, Colombia" }],
@@ -85,7 +85,7 @@ fn calls_of_responses_are_read() {
 #[test]
 fn calls_of_chat_completions_are_read() {
     assert_eq!(
-        told(&normalize(&example(Provider::OpenAiChat)).unwrap()),
+        summary(&normalize(&example(Provider::OpenAiChat)).unwrap()),
         json!([
             ["call_12345xyz", "get_weather", { "location": "Paris, France" }],
             ["call_67890abc", "get_time", {}],
@@ -100,7 +100,7 @@ fn only_the_first_choice_is_read() {
     let first = json!({ "message": { "tool_calls": [call] } });
     for other in [json!(1), json!({}), json!({ "message": { "tool_calls": "x" } })] {
         let read = normalize(&json!({ "choices": [first, other] })).unwrap();
-        assert_eq!(told(&read), json!([["a", "f", {}]]), "{other}");
+        assert_eq!(summary(&read), json!([["a", "f", {}]]), "{other}");
         let read = normalize(&json!({ "choices": [other, first] }));
         assert!(matches!(read, Err(OutputError::UnknownShape { .. })), "{read:?}");
     }
@@ -109,7 +109,7 @@ fn only_the_first_choice_is_read() {
 #[test]
 fn calls_of_anthropic_are_read() {
     assert_eq!(
-        told(&normalize(&example(Provider::Anthropic)).unwrap()),
+        summary(&normalize(&example(Provider::Anthropic)).unwrap()),
         json!([
             ["toolu_01A", "get_weather", { "location": "San Francisco, CA", "unit": "celsius" }],
             ["toolu_01B", "get_time", {}],
@@ -120,7 +120,7 @@ fn calls_of_anthropic_are_read() {
 #[test]
 fn calls_of_gemini_are_read() {
     assert_eq!(
-        told(&normalize(&example(Provider::Gemini)).unwrap()),
+        summary(&normalize(&example(Provider::Gemini)).unwrap()),
         json!([
             ["call_0", "power_disco_ball", { "power": true }],
             ["fn-2", "start_music", { "energetic": true, "loud": true }],
@@ -132,7 +132,7 @@ fn calls_of_gemini_are_read() {
 #[test]
 fn calls_of_lfm_are_read() {
     assert_eq!(
-        told(&normalize(&example(Provider::Lfm)).unwrap()),
+        summary(&normalize(&example(Provider::Lfm)).unwrap()),
         json!([
             ["call_0", "get_candidate_status", { "candidate_id": "12345" }],
             ["call_1", "list_rounds", { "after": null, "limit": 3 }],
@@ -143,7 +143,7 @@ fn calls_of_lfm_are_read() {
 #[test]
 fn calls_of_hermes_are_read() {
     assert_eq!(
-        told(&normalize(&example(Provider::Hermes)).unwrap()),
+        summary(&normalize(&example(Provider::Hermes)).unwrap()),
         json!([
             ["call_0", "get_current_temperature", { "location": "San Francisco, CA, USA" }],
             ["call_1", "get_temperature_date", { "location": "San Francisco, CA, USA", "date": "2024-10-01" }],

@@ -30,7 +30,7 @@ fn yes() -> Value {
 }
 
 /// Returns a call by a client that can be asked.
-fn asked(tool: &str, state: Option<String>, answers: &[&str]) -> Request {
+fn interactive_call(tool: &str, state: Option<String>, answers: &[&str]) -> Request {
     let mut request = call(tool, json!({}));
     *request.context_mut().meta_mut() = can_be_asked();
     let params = request.tool_call_mut().unwrap();
@@ -63,12 +63,13 @@ async fn questions_are_asked_and_answered_twice() {
     let states = [asking(&["a"]), asking(&["a"]), asking(&["a", "b", "c"]), working(), done()];
     let jobs = Jobs::new(states);
     let service = jobs.polled();
-    let (keys, state) = questions(service.clone().oneshot(asked("work", None, &[])).await.unwrap());
+    let (keys, state) =
+        questions(service.clone().oneshot(interactive_call("work", None, &[])).await.unwrap());
     assert_eq!(keys, ["a"]);
-    let reply = service.clone().oneshot(asked("work", state, &["a"])).await.unwrap();
+    let reply = service.clone().oneshot(interactive_call("work", state, &["a"])).await.unwrap();
     let (keys, state) = questions(reply);
     assert_eq!(keys, ["b", "c"]);
-    let reply = service.oneshot(asked("work", state, &["a", "b", "c"])).await.unwrap();
+    let reply = service.oneshot(interactive_call("work", state, &["a", "b", "c"])).await.unwrap();
     assert_eq!(text(&reply), "done");
     let [first, both] = [
         format!("update task-1 {}", json!({ "a": yes() })),
@@ -82,15 +83,19 @@ async fn questions_are_asked_and_answered_twice() {
 async fn unanswered_questions_are_asked_again() {
     let jobs = Jobs::new([asking(&["a", "b"]), asking(&["b"]), asking(&["b"]), done()]);
     let service = jobs.polled();
-    let (_, state) = questions(service.clone().oneshot(asked("work", None, &[])).await.unwrap());
-    let reply = service.clone().oneshot(asked("work", state, &["a"])).await.unwrap();
+    let (_, state) =
+        questions(service.clone().oneshot(interactive_call("work", None, &[])).await.unwrap());
+    let reply = service.clone().oneshot(interactive_call("work", state, &["a"])).await.unwrap();
     let (keys, state) = questions(reply);
     assert_eq!(keys, ["b"]);
     // Without answers.
     let (keys, state) =
-        questions(service.clone().oneshot(asked("work", state, &[])).await.unwrap());
+        questions(service.clone().oneshot(interactive_call("work", state, &[])).await.unwrap());
     assert_eq!(keys, ["b"]);
-    assert_eq!(text(&service.oneshot(asked("work", state, &["b"])).await.unwrap()), "done");
+    assert_eq!(
+        text(&service.oneshot(interactive_call("work", state, &["b"])).await.unwrap()),
+        "done"
+    );
     let updates = jobs.log().iter().filter(|request| request.starts_with("update")).count();
     assert_eq!(updates, 2);
 }
@@ -102,9 +107,10 @@ async fn run_continues_on_another_stack() {
         let polled = PollTasksLayer::new("jobs").state(signed()).layer(jobs.clone());
         CompositeLayer::new([composite()]).unwrap().state(signed()).layer(polled)
     };
-    let (keys, state) = questions(stack().oneshot(asked("job", None, &[])).await.unwrap());
+    let (keys, state) =
+        questions(stack().oneshot(interactive_call("job", None, &[])).await.unwrap());
     assert_eq!(keys.len(), 1);
-    let reply = stack().oneshot(asked("job", state, &[&keys[0]])).await.unwrap();
+    let reply = stack().oneshot(interactive_call("job", state, &[&keys[0]])).await.unwrap();
     assert_eq!(text(&reply), "done");
     let update = format!("update task-1 {}", json!({ "a": yes() }));
     assert_eq!(jobs.log(), ["get", &update, "get", "get"]);
@@ -114,7 +120,7 @@ async fn run_continues_on_another_stack() {
 #[tokio::test(start_paused = true)]
 async fn waiting_task_is_not_cancelled() {
     let jobs = Jobs::new([asking(&["a"])]);
-    questions(jobs.polled().oneshot(asked("work", None, &[])).await.unwrap());
+    questions(jobs.polled().oneshot(interactive_call("work", None, &[])).await.unwrap());
     sleep(60 * SECOND).await;
     assert_eq!(jobs.log(), ["get"]);
 }
@@ -123,8 +129,9 @@ async fn waiting_task_is_not_cancelled() {
 async fn continued_call_cancels_the_task_when_dropped() {
     let jobs = Jobs::new([asking(&["a"]), working()]);
     let service = jobs.polled();
-    let (_, state) = questions(service.clone().oneshot(asked("work", None, &[])).await.unwrap());
-    let waiting = service.oneshot(asked("work", state, &["a"]));
+    let (_, state) =
+        questions(service.clone().oneshot(interactive_call("work", None, &[])).await.unwrap());
+    let waiting = service.oneshot(interactive_call("work", state, &["a"]));
     assert!(timeout(SECOND * 5 / 2, waiting).await.is_err());
     let update = format!("update task-1 {}", json!({ "a": yes() }));
     sleep(SECOND).await;
@@ -147,7 +154,8 @@ async fn too_many_questions_cancel_the_task() {
     let keys: Vec<String> = (0..33).map(|key| key.to_string()).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let jobs = Jobs::new([asking(&keys)]);
-    let (_, state) = questions(jobs.polled().oneshot(asked("work", None, &[])).await.unwrap());
+    let (_, state) =
+        questions(jobs.polled().oneshot(interactive_call("work", None, &[])).await.unwrap());
     assert_eq!(state, None);
     sleep(SECOND).await;
     assert_eq!(jobs.log(), ["get", "cancel task-1"]);
@@ -165,17 +173,18 @@ async fn state_belongs_to_its_server_tool_and_caller() {
     let jobs = Jobs::new([asking(&["a"]), done()]);
     let layer = |name| PollTasksLayer::new(name).state(signed()).caller(caller);
     let service = layer("jobs").layer(jobs.clone());
-    let request = by("alice", asked("work", None, &[]));
+    let request = by("alice", interactive_call("work", None, &[]));
     let (_, state) = questions(service.clone().oneshot(request).await.unwrap());
     let other_server = layer("other").layer(jobs.clone());
     for (service, caller, tool) in
         [(&service, "bob", "work"), (&service, "alice", "play"), (&other_server, "alice", "work")]
     {
-        let request = by(caller, asked(tool, state.clone(), &["a"]));
+        let request = by(caller, interactive_call(tool, state.clone(), &["a"]));
         let reply = service.clone().oneshot(request).await.unwrap();
         assert_eq!(reply.error().unwrap().message, "invalid `requestState`", "{caller} {tool}");
     }
     assert_eq!(jobs.log(), ["get"]);
-    let reply = service.oneshot(by("alice", asked("work", state, &["a"]))).await.unwrap();
+    let reply =
+        service.oneshot(by("alice", interactive_call("work", state, &["a"]))).await.unwrap();
     assert_eq!(text(&reply), "done");
 }

@@ -211,10 +211,12 @@ async fn question_of_a_remote_task_reaches_the_client() {
     let mut request = call("job", json!({}));
     *request.context_mut().meta_mut() = can_be_asked();
     let reply = soon(stack.clone().oneshot(request.clone())).await.unwrap();
-    let ToolAnswer::InputRequired(asked) = reply.into_tool_answer() else { panic!("no question") };
-    let key = asked.input_requests.unwrap().into_keys().next().unwrap();
+    let ToolAnswer::InputRequired(question) = reply.into_tool_answer() else {
+        panic!("no question")
+    };
+    let key = question.input_requests.unwrap().into_keys().next().unwrap();
     let params = request.tool_call_mut().unwrap();
-    params.request_state = asked.request_state;
+    params.request_state = question.request_state;
     let answers = json!({ key: { "action": "accept", "content": {} } });
     params.input_responses = serde_json::from_value(answers).unwrap();
     assert_eq!(text(&soon(stack.oneshot(request)).await.unwrap()), "\"accept\"");

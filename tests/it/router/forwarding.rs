@@ -39,8 +39,8 @@ async fn tool_is_callable_before_any_listing() {
     let router = router([a.backend("a"), ab.backend("a_b")]);
     assert_eq!(call(&router, "a_b_x").await, None);
     assert_eq!(call(&router, "a_x").await, None);
-    assert_eq!(ab.asked(), ["tools/call x"]);
-    assert_eq!(a.asked(), ["tools/call x"]);
+    assert_eq!(ab.take_requests(), ["tools/call x"]);
+    assert_eq!(a.take_requests(), ["tools/call x"]);
     // The backend's error has its own name of the tool, the client's error has the listed one.
     let unknown = |name: &str| Some((-32602, format!("unknown tool `{name}`")));
     assert_eq!(call(&router, "a_nothing").await, unknown("a_nothing"));
@@ -77,12 +77,12 @@ async fn unprefixed_name_is_looked_up_at_most_once_a_second() {
         let router = bare(conflicts, [a.backend("a"), b.backend("b")]);
         let calls = (0..5).map(|_| call(&router, "y"));
         assert_eq!(futures::future::join_all(calls).await, vec![None; 5]);
-        assert_eq!(a.asked(), ["tools/list -"], "all waited for one");
-        assert_eq!(b.asked().len(), 6);
+        assert_eq!(a.take_requests(), ["tools/list -"], "all waited for one");
+        assert_eq!(b.take_requests().len(), 6);
 
         let unknown = Some((-32602, "unknown tool `z`".to_owned()));
         assert_eq!(call(&router, "z").await, unknown);
-        assert_eq!(a.asked(), [""; 0], "a moment ago there was none");
+        assert_eq!(a.take_requests(), [""; 0], "a moment ago there was none");
         b.with(|has| has.tools.push(crate::scripted::search_tool("z")));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(call(&router, "z").await, None);
@@ -95,7 +95,7 @@ async fn single_backend_receives_unprefixed_calls_without_listing() {
     let builder = Router::builder().conflicts(Conflicts::Manual);
     let router = builder.backend(a.backend("a")).build().unwrap();
     assert_eq!(call(&router, "x").await, None);
-    assert_eq!(a.asked(), ["tools/call x"]);
+    assert_eq!(a.take_requests(), ["tools/call x"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,9 +115,9 @@ async fn prompts_and_completions_go_to_their_backend() {
 
     assert_eq!(error_of(&router, "prompts/get", json!({ "name": "b_p" })).await, None);
     assert_eq!(error_of(&router, "completion/complete", prompt.clone()).await, None);
-    assert_eq!(b.asked(), ["prompts/get p", "completion/complete p"]);
+    assert_eq!(b.take_requests(), ["prompts/get p", "completion/complete p"]);
     assert_eq!(error_of(&router, "completion/complete", template).await, None);
-    assert_eq!(b.asked().last().unwrap(), "completion/complete b:{x}");
+    assert_eq!(b.take_requests().last().unwrap(), "completion/complete b:{x}");
 
     let unknown = Some((-32602, "unknown prompt `c_p`".to_owned()));
     assert_eq!(error_of(&router, "prompts/get", json!({ "name": "c_p" })).await, unknown);
@@ -161,7 +161,7 @@ async fn unsupported_backend_methods_are_hidden_from_the_client() {
             let refused = Some((-32602, "the resource `x:1` cannot be subscribed to".to_owned()));
             assert_eq!(error_of(&router, method, json!({ "uri": "x:1" })).await, refused);
         }
-        assert_eq!(server.asked().len(), methods.len(), "{says_so:?}");
+        assert_eq!(server.take_requests().len(), methods.len(), "{says_so:?}");
     }
 }
 
@@ -182,10 +182,10 @@ async fn resource_is_read_at_the_backend_that_lists_it() {
     for (uri, owner) in
         [("x:1", &a), ("x:2", &b), ("y:deep/1", &a), ("y:deep/2", &a), ("y:flat", &a)]
     {
-        a.asked();
-        b.asked();
+        a.take_requests();
+        b.take_requests();
         assert_eq!(read(&router, uri).await, None);
-        assert_eq!(owner.asked(), [format!("resources/read {uri}")]);
+        assert_eq!(owner.take_requests(), [format!("resources/read {uri}")]);
     }
     let missing = ask(&router, "resources/read", json!({ "uri": "z:1" })).await;
     let error = missing.error().unwrap();
@@ -195,10 +195,10 @@ async fn resource_is_read_at_the_backend_that_lists_it() {
         b.with(|has| {
             has.lacks.insert(if method.contains("un") { "" } else { "resources/subscribe" })
         });
-        b.asked();
+        b.take_requests();
         let (code, _) = error_of(&router, method, json!({ "uri": "x:2" })).await.unwrap();
         assert_ne!(code, -32601);
-        assert_eq!(b.asked(), [format!("{method} x:2")]);
+        assert_eq!(b.take_requests(), [format!("{method} x:2")]);
     }
 }
 
@@ -228,10 +228,10 @@ async fn later_backend_does_not_take_resources_of_an_earlier_one() {
         ("file:///home/x", &first),
         ("file:///home/y", &first),
     ] {
-        first.asked();
-        second.asked();
+        first.take_requests();
+        second.take_requests();
         assert_eq!(read(&router, uri).await, None, "{uri}");
-        assert_eq!(owner.asked(), [format!("resources/read {uri}")], "{uri}");
+        assert_eq!(owner.take_requests(), [format!("resources/read {uri}")], "{uri}");
     }
 }
 
@@ -241,7 +241,7 @@ async fn catch_all_template_owns_no_resource() {
     let listing = Server::default().set(|has| has.resources = vec!["file:///home/x".into()]);
     let router = router([any.backend("any"), listing.backend("listing")]);
     assert_eq!(read(&router, "file:///home/x").await, None);
-    assert_eq!(listing.asked().last().unwrap(), "resources/read file:///home/x");
+    assert_eq!(listing.take_requests().last().unwrap(), "resources/read file:///home/x");
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,19 +251,19 @@ async fn later_backend_owns_a_resource_until_the_first_is_listed() {
     let first = first.set(|has| has.down = true);
     let router = router([first.backend("first"), second.backend("second")]);
     assert_eq!(read(&router, "x:1").await, None);
-    assert_eq!(second.asked().last().unwrap(), "resources/read x:1");
+    assert_eq!(second.take_requests().last().unwrap(), "resources/read x:1");
     first.with(|has| has.down = false);
     drop(ask(&router, "resources/list", json!({})).await);
-    first.asked();
+    first.take_requests();
     assert_eq!(read(&router, "x:1").await, None);
-    assert_eq!(first.asked(), ["resources/read x:1"]);
+    assert_eq!(first.take_requests(), ["resources/read x:1"]);
     // The known list stays.
     first.with(|has| has.down = true);
     drop(ask(&router, "resources/list", json!({})).await);
-    second.asked();
+    second.take_requests();
     let read = router.oneshot(request("resources/read", &json!({ "uri": "x:1" })));
     assert_eq!(read.await.unwrap_err().backend(), "first");
-    assert_eq!(second.asked(), [""; 0]);
+    assert_eq!(second.take_requests(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,14 +275,14 @@ async fn template_is_completed_by_the_backend_that_lists_it() {
     for (uri, owner) in
         [("db://{table}", &first), ("db://users/{id}", &second), ("db://{other}", &first)]
     {
-        first.asked();
-        second.asked();
+        first.take_requests();
+        second.take_requests();
         let params = json!({
             "ref": { "type": "ref/resource", "uri": uri },
             "argument": { "name": "id", "value": "" },
         });
         assert_eq!(error_of(&router, "completion/complete", params).await, None, "{uri}");
-        assert_eq!(owner.asked(), [format!("completion/complete {uri}")], "{uri}");
+        assert_eq!(owner.take_requests(), [format!("completion/complete {uri}")], "{uri}");
     }
 }
 
@@ -300,10 +300,10 @@ async fn resource_returned_by_a_tool_is_read_at_its_backend() {
     let router = router([a.backend("a"), b.backend("b")]);
     assert_eq!(read(&router, "made:1").await.unwrap().0, -32002);
     assert_eq!(call(&router, "b_make").await, None);
-    b.asked();
+    b.take_requests();
     assert_eq!(read(&router, "made:1").await, None);
     assert_eq!(read(&router, "made:2").await, None);
-    assert_eq!(b.asked(), ["resources/read made:1", "resources/read made:2"]);
+    assert_eq!(b.take_requests(), ["resources/read made:1", "resources/read made:2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,7 +312,7 @@ async fn unlisted_resource_is_read_at_the_only_backend() {
     let b = Server::tools(&["x"]);
     let router = router([b.backend("b"), a.backend("a")]);
     assert_eq!(read(&router, "x:other").await, None);
-    assert_eq!(a.asked().last().unwrap(), "resources/read x:other");
+    assert_eq!(a.take_requests().last().unwrap(), "resources/read x:other");
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,8 +351,8 @@ async fn backend_connection_error_is_not_forwarded() {
         Ok::<Reply, Infallible>(error.into())
     });
     let router = router([Backend::new("a", picky)]);
-    let told = Some((-32603, "backend `a` could not answer".to_owned()));
-    assert_eq!(call(&router, "a_x").await, told);
+    let expected = Some((-32603, "backend `a` could not answer".to_owned()));
+    assert_eq!(call(&router, "a_x").await, expected);
 }
 
 #[tokio::test(start_paused = true)]

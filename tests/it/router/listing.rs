@@ -52,7 +52,7 @@ async fn pages_of_all_backends_are_concatenated_in_order() {
     let again = ask(&router, "tools/list", json!({})).await.into_result().unwrap();
     let bytes = |list| serde_json::to_string(list).unwrap();
     assert_eq!(bytes(&once), bytes(&again));
-    assert_eq!(servers[2].asked()[..3], ["tools/list -", "tools/list 2", "tools/list 4"]);
+    assert_eq!(servers[2].take_requests()[..3], ["tools/list -", "tools/list 2", "tools/list 4"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn combined_list_is_split_into_pages_of_1000() {
     let all: HashSet<_> = listed.iter().flatten().collect();
     assert_eq!(all.len(), 2_500, "nothing is listed twice");
     // Further pages are served without requests to backends.
-    assert_eq!(b.asked(), ["tools/list -"]);
+    assert_eq!(b.take_requests(), ["tools/list -"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +169,7 @@ async fn backend_without_a_list_is_asked_again_after_a_change() {
             assert_eq!(list["prompts"][0]["name"], "b_q");
             assert_eq!(list["prompts"].as_array().unwrap().len(), 1);
         }
-        assert_eq!(a.asked(), ["prompts/list -"], "{says_so:?}");
+        assert_eq!(a.take_requests(), ["prompts/list -"], "{says_so:?}");
         assert_eq!(problems(&router), [""; 0]);
         assert!(!logged.text().contains("WARN"), "{}", logged.text());
 
@@ -197,10 +197,12 @@ async fn endless_list_affects_only_its_backend() {
         many(1).backend("fine"),
     ]);
     assert_eq!(tools(&router).await, ["fine_t0"]);
-    let told = problems(&router);
-    assert_eq!(told.len(), 3);
-    for (told, why) in told.iter().zip(["after 1000 pages", "repeats a cursor", "larger than"]) {
-        assert!(told.contains(why), "{told}");
+    let problems = problems(&router);
+    assert_eq!(problems.len(), 3);
+    for (problem, why) in
+        problems.iter().zip(["after 1000 pages", "repeats a cursor", "larger than"])
+    {
+        assert!(problem.contains(why), "{problem}");
     }
 }
 

@@ -32,8 +32,8 @@ async fn names_have_the_prefix_of_their_backend() {
     assert_eq!(router.exposed_name("c", "x"), None);
     assert_eq!(router.backends().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(call(&router, "other.y").await, None);
-    assert_eq!(b.asked(), ["tools/list -", "tools/call y"]);
-    assert_eq!(a.asked(), ["tools/list -"]);
+    assert_eq!(b.take_requests(), ["tools/list -", "tools/call y"]);
+    assert_eq!(a.take_requests(), ["tools/list -"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,7 +51,7 @@ async fn backend_may_have_an_empty_prefix() {
     let router = router([a.backend("a").prefix(""), b.backend("b")]);
     assert_eq!(tools(&router).await, ["x", "b_x"]);
     assert_eq!(call(&router, "b_x").await, None);
-    assert_eq!(b.asked(), ["tools/list -", "tools/call x"]);
+    assert_eq!(b.take_requests(), ["tools/list -", "tools/call x"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,17 +63,17 @@ async fn ambiguous_prefixed_names_are_hidden_and_reported() {
     assert_eq!(tools(&router).await, ["a_y", "a_b_z"]);
     tools(&router).await;
 
-    let told = "the tool `a_b_x` is left out: both backend `a` and backend `a_b` have it";
-    assert_eq!(problems(&router), [told]);
-    assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
+    let problem = "the tool `a_b_x` is left out: both backend `a` and backend `a_b` have it";
+    assert_eq!(problems(&router), [problem]);
+    assert_eq!(logged.text().matches(problem).count(), 1, "{}", logged.text());
     let refusal = (-32602, "tool `a_b_x` is not available at the moment".to_owned());
     assert_eq!(call(&router, "a_b_x").await, Some(refusal));
     // An unambiguous name is routed to the backend that lists it, not to the longest prefix.
     a.with(|has| has.tools.push(search_tool("b_only")));
     assert_eq!(tools(&router).await, ["a_y", "a_b_only", "a_b_z"]);
-    ab.asked();
+    ab.take_requests();
     assert_eq!(call(&router, "a_b_only").await, None);
-    assert_eq!(ab.asked(), [""; 0]);
+    assert_eq!(ab.take_requests(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,9 +86,9 @@ async fn priority_mode_lists_the_tool_of_the_first_backend() {
     tools(&router).await;
 
     assert_eq!(call(&router, "x").await, None);
-    assert_eq!(a.asked().last().unwrap(), "tools/call x");
-    let told = "the tool `x` of backend `b` is left out: the earlier backend `a`";
-    assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
+    assert_eq!(a.take_requests().last().unwrap(), "tools/call x");
+    let problem = "the tool `x` of backend `b` is left out: the earlier backend `a`";
+    assert_eq!(logged.text().matches(problem).count(), 1, "{}", logged.text());
     assert_eq!(problems(&router).len(), 1);
     assert_eq!(router.exposed_name("b", "z").as_deref(), Some("z"));
 }
@@ -110,18 +110,20 @@ async fn manual_mode_hides_and_rejects_duplicates() {
     for method in ["prompts/list", "resources/list", "resources/templates/list"] {
         assert_eq!(names(&router, method).await, [""; 0], "{method}");
     }
-    a.asked();
-    b.asked();
+    a.take_requests();
+    b.take_requests();
     let refused = "tool `x` is not available at the moment".to_owned();
     assert_eq!(call(&router, "x").await, Some((-32602, refused)));
     let (code, _) = error_of(&router, "prompts/get", json!({ "name": "p" })).await.unwrap();
     assert_eq!(code, -32602);
     let (code, _) = error_of(&router, "resources/read", json!({ "uri": "r:1" })).await.unwrap();
     assert_eq!(code, -32002);
-    assert_eq!((a.asked(), b.asked()), (vec![], vec![]));
-    let told = problems(&router);
-    assert_eq!(told.len(), 4, "{told:?}");
-    assert!(told.iter().all(|told| told.contains("both backend `a` and backend `b` have it")));
+    assert_eq!((a.take_requests(), b.take_requests()), (vec![], vec![]));
+    let problems = problems(&router);
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    assert!(
+        problems.iter().all(|problem| problem.contains("both backend `a` and backend `b` have it"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,10 +139,15 @@ async fn invalid_names_are_hidden_and_reported_once() {
         assert_eq!(names(&router, "prompts/list").await, ["a_good"]);
     }
 
-    let told = problems(&router);
-    assert_eq!(told.len(), 7, "{told:#?}");
-    assert!(told[0].starts_with("the tool `a_white space` of backend `a` is left out"), "{told:?}");
-    assert!(told.contains(&"backend `a` has two tools `a_fine`: the second is ignored".to_owned()));
+    let problems = problems(&router);
+    assert_eq!(problems.len(), 7, "{problems:#?}");
+    assert!(
+        problems[0].starts_with("the tool `a_white space` of backend `a` is left out"),
+        "{problems:?}"
+    );
+    assert!(
+        problems.contains(&"backend `a` has two tools `a_fine`: the second is ignored".to_owned())
+    );
     let text = logged.text();
     assert_eq!(text.lines().count(), 7, "{text}");
     assert!(text.contains("\\u{1b}[2J") && !text.contains('\u{1b}'), "{text}");
@@ -159,7 +166,7 @@ async fn duplicate_uri_belongs_to_the_first_backend() {
     assert_eq!(names(&router, "resources/templates/list").await, ["t:{x}"]);
     ask(&router, "resources/read", json!({ "uri": "r:1" })).await;
     ask(&router, "resources/read", json!({ "uri": "t:1" })).await;
-    assert_eq!(a.asked()[2..], ["resources/read r:1", "resources/read t:1"]);
+    assert_eq!(a.take_requests()[2..], ["resources/read r:1", "resources/read t:1"]);
     assert_eq!(problems(&router).len(), 2);
 }
 
@@ -179,9 +186,9 @@ fn all_errors_are_reported_at_once() {
         .backend(backend("d").prefix("same"))
         .backend(backend("e").prefix("same"));
     let error = builder.build().unwrap_err();
-    let told: Vec<_> = error.iter().map(|mistake| mistake.backend()).collect();
+    let positions: Vec<_> = error.iter().map(|mistake| mistake.backend()).collect();
     let places = [None, Some(0), Some(1), Some(3), Some(5), Some(7)];
-    assert_eq!(told, places, "{error}");
+    assert_eq!(positions, places, "{error}");
     assert_eq!(error.to_string().lines().count(), 6);
     assert!(
         error.to_string().ends_with("backends `d` and `e` have the same prefix `same`"),
@@ -228,16 +235,16 @@ proptest! {
             let listed = super::tools(&router).await;
             let unique: HashSet<_> = listed.iter().collect();
             assert_eq!(unique.len(), listed.len(), "nothing is listed twice");
-            servers.iter().for_each(|server| drop(server.asked()));
+            servers.iter().for_each(|server| drop(server.take_requests()));
             for name in listed {
                 assert_eq!(call(&router, &name).await, None, "{name}");
                 let mut reached = backends.iter().zip(&servers).flat_map(|(backend, server)| {
-                    let asked = server.asked();
-                    asked.into_iter().map(move |asked| (backend, asked))
+                    let requests = server.take_requests();
+                    requests.into_iter().map(move |request| (backend, request))
                 });
-                let (backend, asked) = reached.next().expect("a call");
+                let (backend, request) = reached.next().expect("a call");
                 assert!(reached.next().is_none());
-                let own = asked.strip_prefix("tools/call ").expect("a call");
+                let own = request.strip_prefix("tools/call ").expect("a call");
                 assert_eq!(router.exposed_name(backend, own).as_deref(), Some(&*name));
             }
         });

@@ -38,8 +38,8 @@ fn script<F>(name: &str, says: F) -> (Backend, Arc<AtomicUsize>)
 where
     F: Fn(usize) -> (u64, Option<Vec<Tool>>) + Clone + Send + Sync + 'static,
 {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     let service = service_fn(move |_: Request| {
         let (delay, tools) = says(count.fetch_add(1, Ordering::Relaxed));
         async move {
@@ -48,7 +48,7 @@ where
             Ok::<Reply, BoxError>(ListToolsResult::with_all_items(tools).into())
         }
     });
-    (Backend::new(name, service), asked)
+    (Backend::new(name, service), requests)
 }
 
 fn tools_named(names: &[&str]) -> Option<Vec<Tool>> {
@@ -56,7 +56,7 @@ fn tools_named(names: &[&str]) -> Option<Vec<Tool>> {
 }
 
 /// Returns how often clients are notified within ten minutes, if they list again each time.
-async fn told_again(router: &Router) -> usize {
+async fn notification_count(router: &Router) -> usize {
     let mut changed = router.changes().tools().watch();
     let mut count = 0;
     tools(router).await;
@@ -90,9 +90,9 @@ async fn tools_of_a_failing_backend_stay_listed() {
         assert_eq!(tools(&router).await, ["a_x", "b_y"]);
     }
 
-    let told = "failed to list the tools of backend `a`: connection to 10.0.0.7 refused";
-    assert_eq!(problems(&router), [told]);
-    assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
+    let problem = "failed to list the tools of backend `a`: connection to 10.0.0.7 refused";
+    assert_eq!(problems(&router), [problem]);
+    assert_eq!(logged.text().matches(problem).count(), 1, "{}", logged.text());
     assert_eq!(call(&router, "b_y").await, None);
     let request = Request::call_tool("a_x");
     let error = router.clone().oneshot(request).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn tools_of_a_failing_backend_stay_listed() {
     assert_eq!(problems(&router), [""; 0]);
     a.with(|has| has.down = true);
     tools(&router).await;
-    assert_eq!(logged.text().matches(told).count(), 2, "it is another outage");
+    assert_eq!(logged.text().matches(problem).count(), 2, "it is another outage");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,8 +121,8 @@ async fn error_reply_to_a_list_counts_as_an_outage() {
     tools(&router).await;
     a.with(|has| has.refuses = true);
     assert_eq!(tools(&router).await, ["a_x"]);
-    let told = "failed to list the tools of backend `a`: it answered with an error: not now";
-    assert_eq!(problems(&router), [told]);
+    let problem = "failed to list the tools of backend `a`: it answered with an error: not now";
+    assert_eq!(problems(&router), [problem]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,10 +135,10 @@ async fn slow_backends_delay_one_list_and_are_announced_later() {
     assert_eq!(time_of(&router).await, SECOND * 5);
     assert_eq!(time_of(&router).await, Duration::ZERO);
     assert_eq!(tools(&router).await, ["fast_x"]);
-    let told = "failed to list the tools of backend `late`: it did not answer within 5s";
-    assert_eq!(problems(&router), [told]);
-    assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
-    assert_eq!(late.asked().len(), 1, "it was asked once");
+    let problem = "failed to list the tools of backend `late`: it did not answer within 5s";
+    assert_eq!(problems(&router), [problem]);
+    assert_eq!(logged.text().matches(problem).count(), 1, "{}", logged.text());
+    assert_eq!(late.take_requests().len(), 1, "it was asked once");
 
     soon(changed.bumped()).await;
     assert_eq!(problems(&router), [""; 0]);
@@ -174,12 +174,12 @@ async fn silent_backend_is_retried_in_the_background() {
     assert_eq!(time_of(&router).await, Duration::ZERO);
     tokio::time::sleep(SECOND * 2).await;
     assert_eq!(tools(&router).await, ["late_y"]);
-    assert_eq!(late.asked().len(), 3);
+    assert_eq!(late.take_requests().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn change_during_a_pending_list_is_not_lost() {
-    let (late, asked) = script("a", |count| match count {
+    let (late, requests) = script("a", |count| match count {
         0 => (0, tools_named(&["v1"])),
         1 => (8_000, tools_named(&["v1"])),
         2 => (1_000, tools_named(&["v2"])),
@@ -195,7 +195,7 @@ async fn change_during_a_pending_list_is_not_lost() {
     let mut changed = router.changes().tools().watch();
     soon(changed.bumped()).await;
     assert_eq!(tools(&router).await, ["a_v2"]);
-    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    assert_eq!(requests.load(Ordering::Relaxed), 4);
     assert_eq!(problems(&router), [""; 0]);
 }
 
@@ -220,7 +220,7 @@ async fn several_late_backends_stop_announcing_changes() {
         let own = format!("{name}1");
         script(name, move |_| (delay, tools_named(&[&own])))
     };
-    let ((a, asked_a), (b, asked_b)) = (late("a", 7_000), late("b", 8_000));
+    let ((a, requests_a), (b, requests_b)) = (late("a", 7_000), late("b", 8_000));
     let router = router([a, b]);
     let mut changed = router.changes().tools().watch();
     tools(&router).await;
@@ -230,9 +230,9 @@ async fn several_late_backends_stop_announcing_changes() {
             tools(&router).await;
         }
     }
-    let (a, b) = (asked_a.load(Ordering::Relaxed), asked_b.load(Ordering::Relaxed));
+    let (a, b) = (requests_a.load(Ordering::Relaxed), requests_b.load(Ordering::Relaxed));
     assert!(a <= 5 && b <= 5, "{a} and {b}");
-    assert!(told_again(&router).await <= 1);
+    assert!(notification_count(&router).await <= 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +256,7 @@ async fn older_list_does_not_replace_a_newer_one() {
 
 #[tokio::test(start_paused = true)]
 async fn backend_with_a_newer_reply_is_not_late() {
-    let (slow, asked) = script("a", |count| match count {
+    let (slow, requests) = script("a", |count| match count {
         0 => (8_000, tools_named(&["v1"])),
         _ => (1_000, tools_named(&["v2"])),
     });
@@ -272,7 +272,7 @@ async fn backend_with_a_newer_reply_is_not_late() {
     assert_eq!(time_of(&router).await, SECOND);
     tokio::time::sleep(SECOND * 10).await;
     assert_eq!(tools(&router).await, ["a_v2"]);
-    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    assert_eq!(requests.load(Ordering::Relaxed), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +282,7 @@ async fn reordered_late_list_is_not_announced() {
         (5_500, tools_named(&names))
     });
     let router = router([late]);
-    assert_eq!(told_again(&router).await, 1);
+    assert_eq!(notification_count(&router).await, 1);
     // A changed tool is a change.
     let (late, _) = script("a", |count| {
         let mut tools = tools_named(&["x"]).unwrap();
@@ -290,41 +290,41 @@ async fn reordered_late_list_is_not_announced() {
         (5_500, Some(tools))
     });
     let router = super::router([late]);
-    assert_eq!(told_again(&router).await, 2);
+    assert_eq!(notification_count(&router).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn changing_late_backend_is_announced_at_growing_intervals() {
     let says = |count: usize| (5_500, tools_named(&[&format!("t{count}")]));
-    let (late, asked) = script("a", says);
+    let (late, requests) = script("a", says);
     let router = router([late]);
-    let count = told_again(&router).await;
+    let count = notification_count(&router).await;
     assert!((8..20).contains(&count), "{count} times");
     // A delayed notification is sent in the end.
     let mut changed = router.changes().tools().watch();
     let _ = tokio::time::timeout(SECOND * 120, changed.bumped()).await;
     tools(&router).await;
-    assert!(asked.load(Ordering::Relaxed) >= count);
+    assert!(requests.load(Ordering::Relaxed) >= count);
 }
 
 #[tokio::test(start_paused = true)]
 async fn list_does_not_wait_again_for_a_late_backend() {
     let (logged, _guard) = capture_logs();
-    let (late, asked) = script("a", |count| match count {
+    let (late, requests) = script("a", |count| match count {
         0 | 1 => (30_000, None),
         _ => (10_000, tools_named(&["x"])),
     });
     let router = router([late]);
     assert_eq!(time_of(&router).await, SECOND * 5);
     tokio::time::sleep(SECOND * 26).await;
-    let told = "failed to list the tools of backend `a`: connection refused";
-    assert_eq!(problems(&router), [told], "the better of two reasons");
-    assert_eq!(logged.text().matches(told).count(), 1, "{}", logged.text());
+    let problem = "failed to list the tools of backend `a`: connection refused";
+    assert_eq!(problems(&router), [problem], "the better of two reasons");
+    assert_eq!(logged.text().matches(problem).count(), 1, "{}", logged.text());
 
     assert_eq!(time_of(&router).await, Duration::ZERO);
-    assert_eq!(problems(&router), [told]);
+    assert_eq!(problems(&router), [problem]);
     tokio::time::sleep(SECOND * 31).await;
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
     let mut changed = router.changes().tools().watch();
     assert_eq!(time_of(&router).await, Duration::ZERO);
     soon(changed.bumped()).await;
@@ -348,16 +348,16 @@ async fn reason_of_an_outage_is_logged_once() {
     });
     let router = router([Backend::new("far", service)]);
     tools(&router).await;
-    let told = problems(&router).remove(0);
-    assert!(told.starts_with("failed to list the tools of backend `far`: backend `far` is not"));
-    assert!(told.ends_with("/mcp): connection refused"), "{told}");
-    assert_eq!(told.matches("connection refused").count(), 1, "{told}");
+    let problem = problems(&router).remove(0);
+    assert!(problem.starts_with("failed to list the tools of backend `far`: backend `far` is not"));
+    assert!(problem.ends_with("/mcp): connection refused"), "{problem}");
+    assert_eq!(problem.matches("connection refused").count(), 1, "{problem}");
 
     let endless = service_fn(async |_: Request| Err::<Reply, _>("x".repeat(1_000)));
     let router = super::router([Backend::new("far", endless)]);
     tools(&router).await;
-    let told = problems(&router).remove(0);
-    assert!(told.ends_with(&format!(": {}…", "x".repeat(512))), "{told}");
+    let problem = problems(&router).remove(0);
+    assert!(problem.ends_with(&format!(": {}…", "x".repeat(512))), "{problem}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,14 +367,14 @@ async fn list_after_a_cancelled_one_returns_immediately() {
     let mut changed = router.changes().tools().watch();
     let hasty = Timeout::new(router.clone(), SECOND * 3);
     assert!(hasty.clone().oneshot(Request::list_tools()).await.is_err());
-    let told = "failed to list the tools of backend `late`: it did not answer before the client cancelled the request";
-    assert_eq!(problems(&router), [told]);
+    let problem = "failed to list the tools of backend `late`: it did not answer before the client cancelled the request";
+    assert_eq!(problems(&router), [problem]);
 
     assert_eq!(time_of(&router).await, Duration::ZERO);
     let reply = hasty.oneshot(Request::list_tools()).await.unwrap();
     assert_eq!(reply.tools().unwrap().tools.len(), 1);
     soon(changed.bumped()).await;
-    assert_eq!(late.asked().len(), 1, "it is still the first question");
+    assert_eq!(late.take_requests().len(), 1, "it is still the first question");
     late.with(|has| has.delay = Duration::ZERO);
     assert_eq!(tools(&router).await, ["fast_x", "late_y"]);
 }
@@ -417,7 +417,7 @@ async fn dropped_list_drops_its_backend_requests() {
     assert!(futures::poll!(&mut list).is_pending());
     drop(list);
     assert_eq!(tools(&router).await, ["late_y"]);
-    assert_eq!(late.asked().len(), 2);
+    assert_eq!(late.take_requests().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

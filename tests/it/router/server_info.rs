@@ -23,13 +23,13 @@ fn description_combines_those_of_all_backends() {
         .enable_completions()
         .build();
     let long = format!("{}é", "x".repeat(8 * 1024 - 7)).repeat(2);
-    let told = described(others, &long);
-    let tools_told = described(tools, " Search first.\n");
+    let verbose = described(others, &long);
+    let only_tools = described(tools, " Search first.\n");
     let silent = described(ServerCapabilities::default(), " ");
     let router = router([
-        server.backend("a").description(move || Some(tools_told.clone())),
+        server.backend("a").description(move || Some(only_tools.clone())),
         server.backend("b").description(move || Some(silent.clone())),
-        server.backend("c").description(move || Some(told.clone())),
+        server.backend("c").description(move || Some(verbose.clone())),
     ]);
 
     let base = described(ServerCapabilities::default(), "All in one.");
@@ -85,16 +85,16 @@ fn router_declares_all_capabilities_of_an_unknown_backend() {
 async fn backend_is_only_asked_for_its_declared_capabilities() {
     let server = Server::tools(&["x"]).set(|has| has.prompts = vec!["p".into()]);
     let tools = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
-    let told = Arc::new(Mutex::new(None));
-    let says = told.clone();
+    let info = Arc::new(Mutex::new(None));
+    let says = info.clone();
     let router = router([server.backend("a").description(move || says.lock().unwrap().clone())]);
 
     assert_eq!(names(&router, "prompts/list").await, ["a_p"]);
-    *told.lock().unwrap() = Some(tools);
+    *info.lock().unwrap() = Some(tools);
     assert_eq!(names(&router, "prompts/list").await, [""; 0]);
     assert_eq!(names(&router, "resources/templates/list").await, [""; 0]);
     assert_eq!(names(&router, "tools/list").await, ["a_x"]);
-    assert_eq!(server.asked(), ["prompts/list -", "tools/list -"]);
+    assert_eq!(server.take_requests(), ["prompts/list -", "tools/list -"]);
     let unknown = error_of(&router, "prompts/get", json!({ "name": "a_q" })).await;
     assert_eq!(unknown, Some((-32602, "unknown prompt `a_q`".into())));
 }
@@ -111,8 +111,8 @@ async fn log_level_is_set_at_the_only_backend_that_logs() {
         described.capabilities.logging.is_some()
     };
     let set = async |router: &Router| {
-        let told = error_of(router, "logging/setLevel", json!({ "level": "info" })).await;
-        told.map(|(code, _)| code)
+        let error = error_of(router, "logging/setLevel", json!({ "level": "info" })).await;
+        error.map(|(code, _)| code)
     };
 
     let (owner, other) = (Server::default(), Server::default());
@@ -122,8 +122,8 @@ async fn log_level_is_set_at_the_only_backend_that_logs() {
     ]);
     assert!(declared(&one));
     assert_eq!(set(&one).await, Some(-32603), "not scripted");
-    assert_eq!(owner.asked(), ["logging/setLevel -"]);
-    assert_eq!(other.asked(), [""; 0]);
+    assert_eq!(owner.take_requests(), ["logging/setLevel -"]);
+    assert_eq!(other.take_requests(), [""; 0]);
 
     let two = router([
         other.backend("a").description(move || Some(logging())),
@@ -161,11 +161,11 @@ async fn skill_requests_reach_the_only_backend_with_skills() {
     ]);
     assert!(declared(&one));
     for (method, params) in &requests {
-        let told = error_of(&one, method, params.clone()).await;
-        assert_eq!(told, Some((-32603, "not scripted".into())), "{method} reaches its owner");
+        let error = error_of(&one, method, params.clone()).await;
+        assert_eq!(error, Some((-32603, "not scripted".into())), "{method} reaches its owner");
     }
-    assert_eq!(owner.asked().len(), requests.len());
-    assert_eq!(other.asked(), [""; 0]);
+    assert_eq!(owner.take_requests().len(), requests.len());
+    assert_eq!(other.take_requests(), [""; 0]);
 
     let two = router([
         other.backend("a").description(move || Some(skills())),
@@ -174,9 +174,9 @@ async fn skill_requests_reach_the_only_backend_with_skills() {
     let unknown = router([other.backend("a")]);
     assert!(!declared(&two));
     for (method, params) in &requests {
-        let told = error_of(&two, method, params.clone()).await;
-        assert_eq!(told.map(|(code, _)| code), Some(-32601), "{method}");
-        let told = error_of(&unknown, method, params.clone()).await;
-        assert_eq!(told.map(|(code, _)| code), Some(-32603), "{method} of a single backend");
+        let error = error_of(&two, method, params.clone()).await;
+        assert_eq!(error.map(|(code, _)| code), Some(-32601), "{method}");
+        let error = error_of(&unknown, method, params.clone()).await;
+        assert_eq!(error.map(|(code, _)| code), Some(-32603), "{method} of a single backend");
     }
 }

@@ -32,7 +32,7 @@ fn nested(levels: usize) -> Value {
 
 /// A person who is asked over a connection, counts the questions, and accepts.
 #[derive(Clone, Default)]
-struct Asked(Arc<Count>);
+struct CountingPerson(Arc<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -42,7 +42,7 @@ struct Count {
     peak: AtomicUsize,
 }
 
-impl Asked {
+impl CountingPerson {
     fn all(&self) -> usize {
         self.0.all.load(Ordering::Relaxed)
     }
@@ -59,7 +59,7 @@ impl Asked {
 }
 
 /// Returns the result of the common tool of client and server, called by this person.
-async fn call_as(person: &Asked, server: impl ServerHandler) -> Result<Value, String> {
+async fn call_as(person: &CountingPerson, server: impl ServerHandler) -> Result<Value, String> {
     let (near, far) = tokio::io::duplex(1 << 16);
     let mut serving = JoinSet::new();
     serving.spawn(async move { drop(server.serve(near).await.unwrap().waiting().await) });
@@ -109,12 +109,12 @@ async fn deeply_nested_reply_does_not_fail_the_whole_call() {
             CompositeTool::fan_out("look", "Looks", ["inner", "fine"]),
         ];
         let service = CompositeLayer::new(composites).unwrap().layer(server);
-        let answer = call_as(&Asked::default(), serve(service)).await;
+        let answer = call_as(&CountingPerson::default(), serve(service)).await;
         let answer = answer.unwrap_or_else(|error| panic!("{levels}: {error}"));
         let branches = &answer["structuredContent"]["branches"];
         assert_eq!(branches["fine"]["status"], "completed", "{levels}");
-        let told = answer.to_string().matches("nested deeper than 110 levels").count();
-        assert_eq!(told > 0, levels > 105, "{levels}: {answer}");
+        let failures = answer.to_string().matches("nested deeper than 110 levels").count();
+        assert_eq!(failures > 0, levels > 105, "{levels}: {answer}");
     }
 }
 
@@ -136,10 +136,10 @@ async fn deeply_nested_parsed_text_returns_an_error_result() {
     for composite in composites {
         let server = Server::new().says("text", &text);
         let service = CompositeLayer::new([composite]).unwrap().layer(server);
-        let answer = call_as(&Asked::default(), serve(service)).await.unwrap();
+        let answer = call_as(&CountingPerson::default(), serve(service)).await.unwrap();
         assert_eq!(answer["isError"], true, "{answer}");
-        let told = answer["content"][0]["text"].as_str().unwrap();
-        assert_eq!(told, "the output is nested deeper than 110 levels");
+        let message = answer["content"][0]["text"].as_str().unwrap();
+        assert_eq!(message, "the output is nested deeper than 110 levels");
     }
 }
 
@@ -186,8 +186,8 @@ async fn content_metadata_counts_towards_the_result_limit() {
 /// Returns a result with this many questions.
 fn asks(questions: usize) -> Answer {
     let question = || InputRequest::Elicitation(ElicitRequest::new(question()));
-    let asked = (0..questions).map(|key| (key.to_string(), question())).collect();
-    let asks = InputRequiredResult::new(Some(asked), Some("state".to_owned()));
+    let requests = (0..questions).map(|key| (key.to_string(), question())).collect();
+    let asks = InputRequiredResult::new(Some(requests), Some("state".to_owned()));
     Answer::from(Reply::from(ServerResult::InputRequiredResult(asks)))
 }
 
@@ -202,7 +202,7 @@ fn over_tools_that_ask(count: usize) -> Composite<Server> {
 
 #[tokio::test(start_paused = true)]
 async fn number_of_questions_of_a_server_is_limited() {
-    let person = Asked::default();
+    let person = CountingPerson::default();
     let error = call_as(&person, serve(served(asks(33)))).await.unwrap_err();
     assert!(error.contains("asks too many questions at once"), "{error}");
     assert_eq!(person.all(), 0, "nobody is asked in vain");
@@ -217,7 +217,7 @@ const TOO_MANY: &str = "more than 1000 questions were asked for one request";
 
 #[tokio::test(start_paused = true)]
 async fn elicitations_of_many_tools_share_one_limit() {
-    let person = Asked::default();
+    let person = CountingPerson::default();
     let answer = call_as(&person, serve(over_tools_that_ask(64))).await.unwrap().to_string();
     assert!(answer.contains(TOO_MANY), "{answer}");
     assert_eq!(person.all(), 1_000);
@@ -268,7 +268,7 @@ impl ServerHandler for Insistent {
 async fn number_of_questions_during_a_call_is_limited() {
     let look = CompositeTool::fan_out("look", "Looks", ["insist"]);
     let service = CompositeLayer::new([look]).unwrap().layer(HandlerService::new(Insistent));
-    let person = Asked::default();
+    let person = CountingPerson::default();
     let answer = call_as(&person, serve(service)).await.unwrap().to_string();
     assert!(answer.contains("more than 1000 questions were asked for one request"), "{answer}");
     assert_eq!(person.all(), 1_000);

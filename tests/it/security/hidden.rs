@@ -67,13 +67,13 @@ async fn lookalike_tool_names_are_rejected_as_unknown() {
         let advertise = AdvertiseLayer::new().tools(allow("peek")).layer(behind.clone());
         let renamed =
             alias().layer(FilterLayer::new().tools(allow("wipe_all")).layer(behind.clone()));
-        let told = [
+        let errors = [
             testing::refused(&filter, name, json!({})).await,
             testing::refused(&advertise, name, json!({})).await,
             testing::refused(&renamed, name, json!({})).await,
         ];
         // The same error as for missing items, and for hidden ones.
-        for error in told {
+        for error in errors {
             assert_eq!(error.message, format!("unknown tool `{name}`"));
         }
         assert_eq!(behind.called(), [""; 0], "{name:?}");
@@ -137,8 +137,8 @@ async fn resource_rules_apply_to_every_spelling_of_a_uri() {
                 ("resources/subscribe", subject),
                 ("completion/complete", completion),
             ] {
-                let told = read(method, params).await;
-                assert!(told.is_some(), "{rule}: `{method}` of `{uri}` passes");
+                let error = read(method, params).await;
+                assert!(error.is_some(), "{rule}: `{method}` of `{uri}` passes");
             }
         }
         assert_eq!(reads.load(Ordering::Relaxed), 0);
@@ -281,13 +281,14 @@ async fn resumed_run_cannot_reach_newly_hidden_tools() {
         let (service, reloader): (Reload<Stack>, Reloader<_>) = Reload::new(stack(&server, &[]));
         let mut request = call("clean", json!({}));
         *request.context_mut().meta_mut() = can_be_asked();
-        let asked = service.clone().oneshot(request.clone()).await.unwrap().into_result().unwrap();
-        let ServerResult::InputRequiredResult(asked) = asked else { panic!("{asked:?}") };
+        let question =
+            service.clone().oneshot(request.clone()).await.unwrap().into_result().unwrap();
+        let ServerResult::InputRequiredResult(question) = question else { panic!("{question:?}") };
 
         let hide: &[&str] = if hidden_meanwhile { &["wipe_*"] } else { &[] };
         reloader.replace(stack(&server, hide));
         let params = request.tool_call_mut().unwrap();
-        params.request_state = asked.request_state;
+        params.request_state = question.request_state;
         let yes = json!({ "sure": { "action": "accept", "content": {} } });
         params.input_responses = serde_json::from_value(yes).unwrap();
         let reply = service.oneshot(request).await.unwrap();
@@ -295,8 +296,8 @@ async fn resumed_run_cannot_reach_newly_hidden_tools() {
         let called = server.called();
         if hidden_meanwhile {
             assert_eq!(called, ["peek"]);
-            let told = format!("{reply:?}");
-            assert!(!told.contains("wiped"), "{told}");
+            let text = format!("{reply:?}");
+            assert!(!text.contains("wiped"), "{text}");
         } else {
             assert_eq!(called, ["peek", "wipe_all"]);
         }
@@ -329,13 +330,13 @@ async fn malformed_list_is_not_forwarded_by_hiding_layers() {
         aliased.oneshot(list()).await.unwrap(),
         beside.oneshot(list()).await.unwrap(),
     ];
-    for (place, reply) in replies.iter().enumerate() {
-        let error = reply.error().unwrap_or_else(|| panic!("{place}: {reply:?}"));
-        let told = (error.code.0, &*error.message);
+    for (position, reply) in replies.iter().enumerate() {
+        let error = reply.error().unwrap_or_else(|| panic!("{position}: {reply:?}"));
+        let found = (error.code.0, &*error.message);
         assert_eq!(
-            told,
+            found,
             (-32603, "the server returned something other than a list of tools"),
-            "{place}"
+            "{position}"
         );
     }
 

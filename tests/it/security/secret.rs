@@ -116,9 +116,9 @@ async fn errors_reveal_no_arguments_panics_or_internals() {
             let request = testing::request(name, arguments);
             let reply = service.clone().oneshot(request).await.unwrap();
             // Errors about arguments contain their paths, never their values.
-            let told = format!("{:?}", reply.into_result()).replace(&format!("/{ARGUMENT}"), "");
+            let reply = format!("{:?}", reply.into_result()).replace(&format!("/{ARGUMENT}"), "");
             for canary in [ARGUMENT, PANIC, INSIDE] {
-                assert!(!told.contains(canary), "`{name}` of `{tool}` tells {canary}: {told}");
+                assert!(!reply.contains(canary), "`{name}` of `{tool}` tells {canary}: {reply}");
             }
         }
     }
@@ -230,9 +230,9 @@ mod over_http {
         let url = format!("http://me:{PASSWORD}@{host}/mcp?key={QUERY}");
         let remote = RemoteService::builder("docs").http(&url, [(AUTHORIZATION, value)]);
         let trouble = soon(remote.connected()).await.unwrap_err();
-        let shown = format!("{trouble} {remote:?} {}", logged.text());
+        let output = format!("{trouble} {remote:?} {}", logged.text());
         remote.close().await;
-        shown
+        output
     }
 
     #[tokio::test]
@@ -253,11 +253,11 @@ mod over_http {
             .into_iter()
             .flat_map(|host| HEADERS.map(|header| (host, header)))
         {
-            let told = trouble(host, header).await;
-            assert!(told.contains("not connected"), "{told}");
-            assert_eq!(told.contains("not you"), host == address, "{told}");
+            let output = trouble(host, header).await;
+            assert!(output.contains("not connected"), "{output}");
+            assert_eq!(output.contains("not you"), host == address, "{output}");
             for canary in [header, PASSWORD, QUERY] {
-                assert!(!told.contains(canary), "{canary} of {host} is told: {told}");
+                assert!(!output.contains(canary), "{canary} of {host} is told: {output}");
             }
         }
     }

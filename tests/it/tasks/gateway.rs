@@ -115,8 +115,8 @@ async fn program_serves_tasks_to_their_caller() {
     };
     let refused = settled(BOB).await;
     assert_eq!(refused["error"]["message"], "unknown task", "{refused}");
-    let asked = settled(ALICE).await;
-    assert_eq!(asked["result"]["status"], "input_required", "{asked}");
+    let task = settled(ALICE).await;
+    assert_eq!(task["result"]["status"], "input_required", "{task}");
     let yes = json!({ "1:ask": { "action": "accept", "content": {} } });
     let params = json!({ "taskId": id, "inputResponses": yes });
     let updated = send(ALICE, "tasks/update", params).await;

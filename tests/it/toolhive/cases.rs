@@ -673,7 +673,7 @@ fn asking(settings: &str) -> String {
     )
 }
 
-async fn asked(settings: &str, mut person: Person) -> (Option<bool>, Option<Value>) {
+async fn run_asking(settings: &str, mut person: Person) -> (Option<bool>, Option<Value>) {
     let server = Server::new().echoes("deploy");
     let config = config(&asking(settings));
     let service = testing::stack(&config, [("be", server.clone())]);
@@ -689,14 +689,17 @@ async fn answers_are_handled() {
     let cancels = || Person::new().cancels("ask");
     let deployed = |action: &str| (Some(false), Some(json!({ "action": action })));
     let timeout = "timeout: 1m";
-    assert_eq!(asked(timeout, accepts()).await, deployed("accept"));
-    assert_eq!(asked(timeout, declines()).await, (Some(true), None));
-    assert_eq!(asked("onDecline: { action: abort }", declines()).await, (Some(true), None));
-    assert_eq!(asked("onDecline: { action: continue }", declines()).await, deployed("decline"));
-    assert_eq!(asked("onCancel: { action: continue }", cancels()).await, deployed("cancel"));
+    assert_eq!(run_asking(timeout, accepts()).await, deployed("accept"));
+    assert_eq!(run_asking(timeout, declines()).await, (Some(true), None));
+    assert_eq!(run_asking("onDecline: { action: abort }", declines()).await, (Some(true), None));
+    assert_eq!(
+        run_asking("onDecline: { action: continue }", declines()).await,
+        deployed("decline")
+    );
+    assert_eq!(run_asking("onCancel: { action: continue }", cancels()).await, deployed("cancel"));
     // Differs: in ToolHive, the next step runs.
     let skips = "onCancel: { action: skip_remaining }";
-    assert_eq!(asked(skips, cancels()).await, (Some(false), None));
+    assert_eq!(run_asking(skips, cancels()).await, (Some(false), None));
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ use tokio::{
 use tower::{Layer, ServiceExt};
 use tracing::{Instrument, Span};
 
-use super::exporter::{Collecting, attribute, told};
+use super::exporter::{Collecting, attribute, parent_span_id};
 use crate::scripted::is_sure;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -117,7 +117,7 @@ async fn loop_elements_and_attempts_have_separate_spans() {
     let outer = CompositeTool::pipeline("outer", "Looks", [each]);
     call(&stack(&server(), vec![outer]), "outer", json!({})).await;
     let calls = collecting.spans().into_iter().filter(|span| span.span_kind == SpanKind::Client);
-    let told: Vec<_> = calls
+    let attempts: Vec<_> = calls
         .map(|span| {
             let of = |key| attribute(&span, key).unwrap();
             (of("mcp_composite.branch"), of("mcp_composite.attempt"), of("mcp_composite.status"))
@@ -131,7 +131,7 @@ async fn loop_elements_and_attempts_have_separate_spans() {
         of("each[0]", "2", "completed"),
         of("each[1]", "1", "completed"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(attempts, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +152,7 @@ async fn backends_receive_the_ids_of_exported_spans() {
     for request in calls(&server) {
         let tool = &request.tool_call().unwrap().name;
         let called = collecting.span(&format!("tools/call {tool}"));
-        assert_eq!(told(&request), Some(called.span_context.span_id()));
+        assert_eq!(parent_span_id(&request), Some(called.span_context.span_id()));
         let context = request.context();
         let trace = context.trace().unwrap();
         assert_eq!(trace.trace_id(), caller.trace_id());
@@ -169,7 +169,7 @@ async fn direct_call_sends_the_span_of_the_request() {
     call(&stack(&server, vec![]), "near", json!({})).await;
     let served = collecting.span("tools/call");
     assert_eq!(served.parent_span_id, SpanId::INVALID);
-    assert_eq!(told(&calls(&server)[0]), Some(served.span_context.span_id()));
+    assert_eq!(parent_span_id(&calls(&server)[0]), Some(served.span_context.span_id()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +204,7 @@ async fn request_span_is_sent_if_run_spans_are_disabled() {
     let server = server();
     call(&stack(&server, vec![look(&["near"])]), "look", json!({})).await;
     let served = collecting.span("tools/call look");
-    assert_eq!(told(&calls(&server)[0]), Some(served.span_context.span_id()));
+    assert_eq!(parent_span_id(&calls(&server)[0]), Some(served.span_context.span_id()));
     assert_eq!(collecting.names(), ["tools/call look"]);
 }
 
@@ -365,8 +365,8 @@ async fn run_has_separate_spans_before_and_after_a_question() {
     let ask = async |state: Option<String>| {
         service.clone().oneshot(is_sure("asks", state)).await.unwrap().into_tool_answer()
     };
-    let ToolAnswer::InputRequired(asked) = ask(None).await else { panic!("no question") };
-    let ToolAnswer::Result(_) = ask(asked.request_state).await else { panic!("no result") };
+    let ToolAnswer::InputRequired(question) = ask(None).await else { panic!("no question") };
+    let ToolAnswer::Result(_) = ask(question.request_state).await else { panic!("no result") };
     let tree = [
         "tools/call asks server",
         "  invoke_workflow asks internal",
@@ -387,7 +387,7 @@ async fn run_has_separate_spans_before_and_after_a_question() {
 async fn arguments_and_results_are_in_spans_only_if_enabled() {
     let tools = ["invalid", "broken", "echo"];
     let secret = json!({ "password": "hunter2" });
-    let shown = async |trace: TraceLayer| {
+    let spans_of = async |trace: TraceLayer| {
         let collecting = Collecting::begin();
         let service = traced(&server().echoes("echo"), vec![look(&tools)], trace);
         service.clone().oneshot(Request::list_tools()).await.unwrap();
@@ -396,11 +396,11 @@ async fn arguments_and_results_are_in_spans_only_if_enabled() {
         }
         collecting.spans()
     };
-    let spans = shown(TraceLayer::new()).await;
+    let spans = spans_of(TraceLayer::new()).await;
     assert_eq!(spans.len(), 9);
     assert!(!format!("{spans:?}").contains("hunter2"), "{spans:?}");
 
-    let spans = shown(TraceLayer::new().contents(true)).await;
+    let spans = spans_of(TraceLayer::new().contents(true)).await;
     let echo = spans.iter().filter(|span| span.name == "tools/call echo");
     for span in echo.clone() {
         let of = |key| attribute(span, key).unwrap();

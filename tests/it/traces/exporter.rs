@@ -105,6 +105,6 @@ pub(crate) fn attribute(span: &SpanData, key: &str) -> Option<String> {
 }
 
 /// Returns the id of the parent span in a request.
-pub(crate) fn told(request: &Request) -> Option<SpanId> {
+pub(crate) fn parent_span_id(request: &Request) -> Option<SpanId> {
     request.context().trace().map(|trace| SpanId::from_bytes(trace.span_id()))
 }

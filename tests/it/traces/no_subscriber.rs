@@ -22,7 +22,7 @@ use crate::{
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Returns the `_meta` of the calls that the server received during this call.
-async fn told(tool: &str, trace: TraceLayer, meta: Value) -> Vec<Value> {
+async fn received_metas(tool: &str, trace: TraceLayer, meta: Value) -> Vec<Value> {
     let server = Server::new().says("near", "yes").says("far", "yes");
     let inner = CompositeTool::fan_out("inner", "Looks", ["near", "far"]);
     let outer = CompositeTool::fan_out("outer", "Looks", ["inner", "near"]);
@@ -48,19 +48,22 @@ fn span_id(meta: &Value) -> &str {
 #[tokio::test(start_paused = true)]
 async fn each_call_has_its_own_span_in_the_trace_of_the_caller() {
     let meta = json!({ "traceparent": PARENT, "tracestate": "vendor=1", "baggage": "a=1" });
-    let told = told("outer", TraceLayer::new(), meta).await;
-    let mut spans: Vec<_> = told.iter().map(span_id).collect();
+    let received = received_metas("outer", TraceLayer::new(), meta).await;
+    let mut spans: Vec<_> = received.iter().map(span_id).collect();
     spans.push(&PARENT[36..52]);
     spans.sort_unstable();
     spans.dedup();
     assert_eq!(spans.len(), 4, "three calls, and the caller");
-    assert!(told.iter().all(|meta| meta["tracestate"] == "vendor=1" && meta["baggage"] == "a=1"));
+    assert!(
+        received.iter().all(|meta| meta["tracestate"] == "vendor=1" && meta["baggage"] == "a=1")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn direct_call_has_a_span_in_the_trace() {
-    let told = told("near", TraceLayer::new(), json!({ "traceparent": PARENT })).await;
-    assert_ne!(span_id(&told[0]), &PARENT[36..52]);
+    let received =
+        received_metas("near", TraceLayer::new(), json!({ "traceparent": PARENT })).await;
+    assert_ne!(span_id(&received[0]), &PARENT[36..52]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,8 +71,8 @@ async fn malformed_trace_context_is_dropped_and_other_meta_kept() {
     let meta =
         json!({ "traceparent": "00-1-2-3", "tracestate": "vendor=1", "com.example/mine": 1 });
     for tool in ["near", "outer"] {
-        for told in told(tool, TraceLayer::new(), meta.clone()).await {
-            assert_eq!(told, json!({ "com.example/mine": 1 }), "{tool}");
+        for received in received_metas(tool, TraceLayer::new(), meta.clone()).await {
+            assert_eq!(received, json!({ "com.example/mine": 1 }), "{tool}");
         }
     }
 }
@@ -77,8 +80,8 @@ async fn malformed_trace_context_is_dropped_and_other_meta_kept() {
 #[tokio::test(start_paused = true)]
 async fn layer_starts_no_trace_of_its_own() {
     for tool in ["near", "outer"] {
-        for told in told(tool, TraceLayer::new(), json!({})).await {
-            assert_eq!(told, json!({}), "{tool}");
+        for received in received_metas(tool, TraceLayer::new(), json!({})).await {
+            assert_eq!(received, json!({}), "{tool}");
         }
     }
 }
@@ -88,12 +91,12 @@ async fn composite_without_a_stack_propagates_the_trace() {
     let server = Server::new().says("near", "yes");
     let composite = CompositeTool::fan_out("look", "Looks", ["near"]);
     let service = CompositeLayer::new([composite]).unwrap().layer(server.clone());
-    for (parent, is_told) in [(PARENT, true), ("00-1-2-3", false)] {
+    for (parent, is_propagated) in [(PARENT, true), ("00-1-2-3", false)] {
         let mut request = testing::request("look", json!({}));
         request.context_mut().meta_mut().set_traceparent(parent);
         service.clone().oneshot(request).await.unwrap();
-        let told = metas(&server).pop().unwrap();
-        assert_eq!(told.get("traceparent").is_some(), is_told, "{told}");
+        let meta = metas(&server).pop().unwrap();
+        assert_eq!(meta.get("traceparent").is_some(), is_propagated, "{meta}");
     }
     assert_ne!(span_id(&metas(&server)[0]), &PARENT[36..52]);
 }
@@ -107,8 +110,8 @@ async fn standalone_plan_propagates_the_trace() {
         ready(Ok(CallToolResult::structured(serde_json::to_value(context.meta()).unwrap())))
     };
     let result = plan.run(JsonObject::new(), &context, call).await.unwrap();
-    let told = &result.structured_content.unwrap()["branches"]["near"]["output"];
-    assert_ne!(span_id(told), &PARENT[36..52]);
+    let meta = &result.structured_content.unwrap()["branches"]["near"]["output"];
+    assert_ne!(span_id(meta), &PARENT[36..52]);
 }
 
 /// Begins a trace if there is none, and counts down the ids of its spans.
@@ -124,13 +127,13 @@ impl Propagate for Counting {
 #[tokio::test(start_paused = true)]
 async fn custom_tracer_determines_the_ids() {
     let trace = || TraceLayer::new().propagate(Counting(9.into()));
-    let told_as = |id: u8| {
+    let meta_of = |id: u8| {
         let id = format!("{id:02x}").repeat(8);
         json!({ "traceparent": format!("00-{}-{id}-00", "01".repeat(16)) })
     };
-    assert_eq!(told("near", trace(), json!({})).await, [told_as(9)]);
+    assert_eq!(received_metas("near", trace(), json!({})).await, [meta_of(9)]);
     // The first id is that of the request itself.
-    assert_eq!(told("inner", trace(), json!({})).await, [told_as(8), told_as(7)]);
+    assert_eq!(received_metas("inner", trace(), json!({})).await, [meta_of(8), meta_of(7)]);
 }
 
 #[tokio::test(start_paused = true)]

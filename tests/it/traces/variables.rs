@@ -28,9 +28,9 @@ async fn secret_variables_are_not_in_spans_with_contents() {
     service.oneshot(testing::request("look", json!({}))).await.unwrap();
 
     assert_eq!(server.calls()[0].arguments()["key"], json!(["Bearer hunter2"]));
-    let shown = json!({ "key": "…", "n": 1, "team": "platform" }).to_string();
+    let redacted = json!({ "key": "…", "n": 1, "team": "platform" }).to_string();
     let spans = collecting.spans();
     let call = spans.iter().find(|span| span.name == "tools/call far").unwrap();
-    assert_eq!(attribute(call, "gen_ai.tool.call.arguments"), Some(shown));
+    assert_eq!(attribute(call, "gen_ai.tool.call.arguments"), Some(redacted));
     assert!(!format!("{spans:?}").contains("hunter2"), "{spans:?}");
 }

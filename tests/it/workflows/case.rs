@@ -86,14 +86,14 @@ pub(crate) struct Exchange {
     /// The answers of tools in this call by their names, in place of their usual ones.
     pub(crate) answers: BTreeMap<String, Vec<ScriptedAnswer>>,
     /// The responses of a person, in any order. Without them, the client cannot be asked.
-    pub(crate) person: Option<Vec<Saying>>,
+    pub(crate) person: Option<Vec<PersonResponse>>,
     pub(crate) expect: Expected,
 }
 
 /// The response of a person to one question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Saying {
+pub(crate) struct PersonResponse {
     /// The key of the question.
     pub(crate) to: String,
     pub(crate) accept: Option<Value>,
@@ -228,14 +228,15 @@ pub(crate) async fn run(text: &str, driver: &impl Driver) -> Result<(), Vec<Stri
     let config = match Config::from_toml_str(&case.config(driver).to_string()) {
         Ok(config) => config,
         Err(error) => {
-            let told = error.mistakes().iter();
-            let told = told.map(|mistake| format!("{}: {}", mistake.path(), mistake.message()));
-            let mut told: Vec<_> = told.collect();
+            let mistakes = error.mistakes().iter();
+            let mistakes =
+                mistakes.map(|mistake| format!("{}: {}", mistake.path(), mistake.message()));
+            let mut mistakes: Vec<_> = mistakes.collect();
             let first = exchanges.first_mut().and_then(|exchange| exchange.expect.mistakes.take());
             let mut expected = first.unwrap_or_default();
-            told.sort();
+            mistakes.sort();
             expected.sort();
-            compare("mistakes", &expected, &told, &mut differences);
+            compare("mistakes", &expected, &mistakes, &mut differences);
             return if differences.is_empty() { Ok(()) } else { Err(differences) };
         }
     };
@@ -310,7 +311,8 @@ impl Exchange {
     ) {
         let Self { tool, arguments, answers, person, expect } = self;
         let can_be_asked = person.is_some();
-        let mut person = person.unwrap_or_default().iter().fold(Person::new(), Saying::told_to);
+        let mut person =
+            person.unwrap_or_default().iter().fold(Person::new(), PersonResponse::add_response);
         let composite = tool.unwrap_or_else(|| config.composite_tools()[0].name().to_owned());
         for name in answers.keys() {
             if !tools.iter().any(|tool| tool.name == *name) {
@@ -356,12 +358,12 @@ impl Exchange {
             }
         }
         if let Some(expected) = &expect.warnings {
-            let told = layer.warnings();
-            let all = expected.len() == told.len()
-                && expected.iter().zip(&told).all(|(part, told)| told.contains(part));
+            let warnings = layer.warnings();
+            let all = expected.len() == warnings.len()
+                && expected.iter().zip(&warnings).all(|(part, warning)| warning.contains(part));
             if !all {
                 differences.push(format!(
-                    "warnings:\n      expected {expected:?}\n      found    {told:?}"
+                    "warnings:\n      expected {expected:?}\n      found    {warnings:?}"
                 ));
             }
         }
@@ -489,11 +491,11 @@ fn trace(result: &CallToolResult) -> Vec<String> {
         .collect()
 }
 
-// === impl Saying ===
+// === impl PersonResponse ===
 
-impl Saying {
-    fn told_to(person: Person, saying: &Self) -> Person {
-        let Self { to, accept, answer, decline, cancel } = saying;
+impl PersonResponse {
+    fn add_response(person: Person, response: &Self) -> Person {
+        let Self { to, accept, answer, decline, cancel } = response;
         match (accept, answer) {
             (Some(content), _) => person.accepts(to, content.clone()),
             (None, Some(answer)) => person.answers(to, answer.clone()),

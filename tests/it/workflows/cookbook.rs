@@ -51,13 +51,17 @@ fn cookbook_shows_one_workflow_of_each_group() {
     for group in groups {
         let (title, group) = group.split_once('\n').unwrap();
         let (start, rest) = group.split_once("\n```toml\n").unwrap();
-        let (shown, end) = rest.split_once("```").unwrap();
+        let (excerpt, end) = rest.split_once("```").unwrap();
         assert!(!end.contains("```"), "{title} shows several workflows");
         let name = start.rsplit('`').nth(1).unwrap();
         assert!(start.lines().filter_map(described).any(|(listed, _)| listed == name), "{title}");
-        assert!(workflows[name].contains(shown), "{title}: `{name}` has another text");
+        assert!(workflows[name].contains(excerpt), "{title}: `{name}` has another text");
         let (case, _) = Case::parse(&workflows[name]).unwrap();
-        assert_eq!(toml::from_str::<toml::Table>(shown).unwrap(), case.config(&InMemory), "{name}");
+        assert_eq!(
+            toml::from_str::<toml::Table>(excerpt).unwrap(),
+            case.config(&InMemory),
+            "{name}"
+        );
     }
 }
 

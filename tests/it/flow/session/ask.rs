@@ -53,10 +53,10 @@ fn tools() -> ServerConfig {
     ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
 }
 
-/// Repeats a call with the answer to the question in `asked`.
-fn answered(mut call: Request, asked: &Reply, action: &str) -> Request {
+/// Repeats a call with the answer to the question in `suspended`.
+fn answered(mut call: Request, suspended: &Reply, action: &str) -> Request {
     let params = call.tool_call_mut().unwrap();
-    params.request_state.clone_from(&question(asked).unwrap().request_state);
+    params.request_state.clone_from(&question(suspended).unwrap().request_state);
     let answers = json!({ QUESTION: { "action": action, "content": {} } });
     params.input_responses = serde_json::from_value(answers).unwrap();
     call
@@ -95,8 +95,8 @@ async fn call_without_approval_is_denied() {
     let service = asking().layer(server.clone());
     call(&service, "inbox").await;
     for action in ["decline", "cancel", "allow"] {
-        let asked = reply(&service, send(json!({}))).await;
-        let denied = reply(&service, answered(send(json!({})), &asked, action)).await;
+        let suspended = reply(&service, send(json!({}))).await;
+        let denied = reply(&service, answered(send(json!({})), &suspended, action)).await;
         assert!(is_denied(&denied), "{action}");
     }
     // A client without elicitation cannot ask its user.
@@ -121,24 +121,24 @@ async fn answer_is_valid_only_for_the_call_that_was_shown() {
     for name in ["ada", "bob"] {
         reply(&service, by(request("inbox", json!({})), name)).await;
     }
-    let shown = || by(send(json!({ "text": "hello" })), "ada");
-    let asked = reply(&service, shown()).await;
-    let mut forged = answered(shown(), &asked, "accept");
+    let original = || by(send(json!({ "text": "hello" })), "ada");
+    let suspended = reply(&service, original()).await;
+    let mut forged = answered(original(), &suspended, "accept");
     let state = forged.tool_call_mut().unwrap().request_state.as_mut().unwrap();
     *state = state.replace("flow.", "flow.x");
-    let mut unasked = answered(shown(), &asked, "accept");
-    unasked.tool_call_mut().unwrap().request_state = None;
+    let mut stateless = answered(original(), &suspended, "accept");
+    stateless.tool_call_mut().unwrap().request_state = None;
     let others = [
-        answered(by(send(json!({ "text": "hunter2" })), "ada"), &asked, "accept"),
-        answered(by(send(json!({ "text": "hello" })), "bob"), &asked, "accept"),
+        answered(by(send(json!({ "text": "hunter2" })), "ada"), &suspended, "accept"),
+        answered(by(send(json!({ "text": "hello" })), "bob"), &suspended, "accept"),
         forged,
-        unasked,
+        stateless,
     ];
     for other in others {
         assert!(question(&reply(&service, other).await).is_some());
     }
     assert_eq!(sends(&server), 0);
-    reply(&service, answered(shown(), &asked, "accept")).await;
+    reply(&service, answered(original(), &suspended, "accept")).await;
     assert_eq!(sends(&server), 1);
 }
 
@@ -175,10 +175,10 @@ async fn call_that_asks_further_questions_is_approved_once() {
     call(&service, "inbox").await;
 
     let person = || Person::new().accepts(QUESTION, json!({})).accepts("name", json!({}));
-    let mut asked = person().accepts("send:sure", json!({}));
-    let result = asked.call(&service, "post", json!({ "text": "hello" })).await;
+    let mut user = person().accepts("send:sure", json!({}));
+    let result = user.call(&service, "post", json!({ "text": "hello" })).await;
     assert_ne!(result.is_error, Some(true), "{result:?}");
-    let keys: Vec<_> = asked.asked().iter().map(|(key, _)| &**key).collect();
+    let keys: Vec<_> = user.asked().iter().map(|(key, _)| &**key).collect();
     assert_eq!(keys, [QUESTION, "name", "send:sure"]);
     assert_eq!(server.arguments("send"), Some(json!({ "text": "hello" })));
 
@@ -194,9 +194,9 @@ async fn call_that_needs_no_approval_any_more_is_forwarded() {
     let server = server();
     let service = asking().expires_after(super::HOUR / 4).layer(server.clone());
     call(&service, "inbox").await;
-    let asked = reply(&service, send(json!({}))).await;
+    let suspended = reply(&service, send(json!({}))).await;
     tokio::time::advance(super::HOUR / 2).await;
-    let sent = reply(&service, answered(send(json!({})), &asked, "accept")).await;
+    let sent = reply(&service, answered(send(json!({})), &suspended, "accept")).await;
     assert!(sent.tool_result().is_some(), "{sent:?}");
     let calls = server.calls();
     let last = calls.last().unwrap();
@@ -215,14 +215,14 @@ async fn older_client_is_asked_during_the_call() {
             let server = service.serve(near).await.unwrap();
             server.waiting().await.unwrap();
         });
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let questions = Arc::new(Mutex::new(Vec::new()));
         let client = answering({
-            let asked = asked.clone();
+            let questions = questions.clone();
             move |params: ElicitRequestParams| {
                 let ElicitRequestParams::FormElicitationParams { message, .. } = params else {
                     panic!("not a form")
                 };
-                asked.lock().unwrap().push(message);
+                questions.lock().unwrap().push(message);
                 let action = action.clone();
                 async move { ElicitResult::new(action) }
             }
@@ -233,7 +233,7 @@ async fn older_client_is_asked_during_the_call() {
         soon(call("inbox")).await.unwrap();
         let sent = soon(call("send")).await;
         assert_eq!(sent.is_ok(), calls == 1, "{sent:?}");
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(questions.lock().unwrap().len(), 1);
         assert_eq!(sends(&server), calls);
     }
 }

@@ -17,7 +17,7 @@ use super::run;
 const SECRET: &str = "s3cret of at least thirty-two bytes";
 
 /// The maximum size of the error messages of a file, whatever its size.
-const MAX_TOLD: usize = 100_000;
+const MAX_ERROR_BYTES: usize = 100_000;
 
 /// The number of composites of a file that are called.
 const MAX_CALLS: usize = 4;
@@ -51,20 +51,20 @@ fn mistakes_have_places(text: &str, error: &ConfigError) {
     assert!(places.is_sorted(), "not in the order of the file: {mistakes:?}");
 
     let lines: Vec<_> = text.split('\n').collect();
-    let told = error.to_string();
+    let printed = error.to_string();
     for mistake in mistakes {
         let (line, column) = (mistake.line(), mistake.column());
         let columns = lines[line - 1].chars().count() + 1;
         assert!((1..=columns).contains(&column), "column {column} of {columns}: {mistake}");
-        assert!(told.contains(&format!("--> <string>:{line}:{column}\n")), "{told}");
+        assert!(printed.contains(&format!("--> <string>:{line}:{column}\n")), "{printed}");
         assert!(!mistake.message().is_empty(), "{mistake:?}");
     }
-    assert!(told.len() <= MAX_TOLD, "{} bytes are told", told.len());
-    assert!(is_harmless(&told), "{told:?}");
-    assert!(text.contains(SECRET) || !told.contains(SECRET), "{told}");
+    assert!(printed.len() <= MAX_ERROR_BYTES, "{} bytes of messages", printed.len());
+    assert!(is_harmless(&printed), "{printed:?}");
+    assert!(text.contains(SECRET) || !printed.contains(SECRET), "{printed}");
 
     let again = read(text).expect_err("the same mistakes");
-    assert_eq!(again.to_string(), told);
+    assert_eq!(again.to_string(), printed);
 }
 
 /// Returns whether a text contains no control characters and no bidirectional formatting.
@@ -77,10 +77,10 @@ fn is_harmless(text: &str) -> bool {
 }
 
 fn another_line_changes_nothing(text: &str, config: &Config) {
-    let shown = format!("{config:?}");
-    assert!(text.contains(SECRET) || !shown.contains(SECRET), "{shown}");
+    let printed = format!("{config:?}");
+    assert!(text.contains(SECRET) || !printed.contains(SECRET), "{printed}");
     let longer = read(&format!("{text}\n# the end")).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(format!("{longer:?}"), shown);
+    assert_eq!(format!("{longer:?}"), printed);
 }
 
 /// Checks that the schema for editors accepts every key and type that files may have.

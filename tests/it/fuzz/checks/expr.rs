@@ -22,13 +22,13 @@ pub(super) fn check(data: &[u8]) {
     };
     match Expression::parse(&written) {
         Err(errors) => {
-            let told = errors.to_string();
-            assert!(!told.is_empty());
+            let printed = errors.to_string();
+            assert!(!printed.is_empty());
             let again = Expression::parse(&written).expect_err("the same mistakes");
-            assert_eq!(again.to_string(), told);
+            assert_eq!(again.to_string(), printed);
         }
         Ok(expression) => {
-            it_is_shown_as_it_is_written(&expression, &written);
+            it_is_printed_as_it_is_written(&expression, &written);
             it_always_gives_the_same(&expression, &written, &input);
             data_is_not_evaluated(&expression, &written, &input);
             a_reference_is_a_template_of_its_path(&written, &input);
@@ -36,7 +36,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-fn it_is_shown_as_it_is_written(expression: &Expression, written: &Value) {
+fn it_is_printed_as_it_is_written(expression: &Expression, written: &Value) {
     if let Value::String(text) = written
         && (text.contains("{{") || text.contains("{%"))
     {

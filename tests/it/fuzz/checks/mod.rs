@@ -33,11 +33,11 @@ pub(crate) const TARGETS: [(&str, Check); 8] = [
 
 /// Runs a request of a service to its end, in paused time: all waits end at once, and a request
 /// that never ends fails.
-fn run<F: Future>(asked: F) -> F::Output {
+fn run<F: Future>(future: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
         let years = Duration::from_secs(2 * 365 * 24 * 60 * 60);
-        tokio::time::timeout(years, asked).await.expect("an answer at some time")
+        tokio::time::timeout(years, future).await.expect("an answer at some time")
     })
 }

@@ -92,32 +92,32 @@ impl Gateway {
 
         let listed: Vec<_> = testing::listed(&stack).await;
         let listed: Vec<_> = listed.into_iter().map(|tool| tool.name.into_owned()).collect();
-        let shown: HashSet<_> = listed.iter().cloned().collect();
-        assert_eq!(shown.len(), listed.len(), "one name twice: {listed:?}");
+        let visible: HashSet<_> = listed.iter().cloned().collect();
+        assert_eq!(visible.len(), listed.len(), "one name twice: {listed:?}");
 
         let mut reached: HashMap<(usize, String), &str> = HashMap::new();
         for name in &listed {
-            let (place, tool) = called(&stack, &backends, name)
+            let (index, tool) = called(&stack, &backends, name)
                 .await
                 .unwrap_or_else(|| panic!("`{name}` is shown and reaches nothing: {self:?}"));
-            let Layered { name: backend, rules: own, .. } = &backends[place];
+            let Layered { name: backend, rules: own, .. } = &backends[index];
             assert!(own.selection.selects(&tool), "`{name}` reaches `{tool}`, which is hidden");
             let renamed = own.alias.name_of(ItemKind::Tool, &tool).expect("a name for clients");
             let routed = router.exposed_name(backend, renamed).expect("a backend");
             assert!(rules.selection.selects(&routed), "`{name}` reaches `{routed}`");
             assert_eq!(rules.alias.name_of(ItemKind::Tool, &routed), Some(&**name));
             assert_eq!(rules.alias.original_of(ItemKind::Tool, name), Some(&*routed));
-            if let Some(other) = reached.insert((place, tool.clone()), name) {
+            if let Some(other) = reached.insert((index, tool.clone()), name) {
                 panic!("`{tool}` is shown as `{other}` and as `{name}`");
             }
         }
         for name in self.guesses(&router, &backends) {
-            if shown.contains(&name) {
+            if visible.contains(&name) {
                 continue;
             }
             // A tool without a legal name cannot be listed, but is not hidden either.
-            if let Some((place, tool)) = called(&stack, &backends, &name).await {
-                let Layered { name: backend, rules: own, .. } = &backends[place];
+            if let Some((index, tool)) = called(&stack, &backends, &name).await {
+                let Layered { name: backend, rules: own, .. } = &backends[index];
                 let renamed = own.alias.name_of(ItemKind::Tool, &tool).expect("a name for clients");
                 let routed = router.exposed_name(backend, renamed).expect("a backend");
                 let is_allowed = own.selection.selects(&tool) && rules.selection.selects(&routed);
@@ -255,11 +255,11 @@ async fn called(
     let request = testing::request(name, json!({}));
     let answer = stack.clone().oneshot(request).await.expect("an answer").into_tool_answer();
     let mut reached =
-        backends.iter().zip(before).enumerate().flat_map(|(place, (backend, before))| {
+        backends.iter().zip(before).enumerate().flat_map(|(index, (backend, before))| {
             // Only the backend knows whether the name is one of its tools.
             let mut called = backend.server.called().split_off(before);
             called.retain(|tool| backend.tools.contains(tool));
-            called.into_iter().map(move |tool| (place, tool))
+            called.into_iter().map(move |tool| (index, tool))
         });
     match (reached.next(), answer) {
         (Some(tool), ToolAnswer::Result(_)) => {

@@ -80,8 +80,9 @@ fn they_keep_the_limits(provider: Provider, output: &Value, calls: &Calls) {
     let narrow = ParseLimits::new().max_calls(1).max_depth(3).max_bytes(200);
     let Ok(fewer) = provider.calls_within(output, &narrow) else { return };
     for call in fewer.iter().flatten() {
-        let told = |other: &ModelCall| other.name == call.name && other.arguments == call.arguments;
-        assert!(calls.iter().flatten().any(told), "{call:?} is not of {calls:?}");
+        let is_same =
+            |other: &ModelCall| other.name == call.name && other.arguments == call.arguments;
+        assert!(calls.iter().flatten().any(is_same), "{call:?} is not of {calls:?}");
     }
 }
 

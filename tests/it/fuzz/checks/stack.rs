@@ -83,7 +83,7 @@ pub(super) fn check_answer(answer: &Result<ServerResult, ErrorData>, never: &[&s
     };
     let text = json.to_string();
     for secret in never {
-        assert!(!text.contains(secret), "`{secret}` is told: {text}");
+        assert!(!text.contains(secret), "`{secret}` is revealed: {text}");
     }
     match answer {
         Ok(ServerResult::CallToolResult(result)) => check_result(result, &json, &text),
@@ -101,7 +101,7 @@ fn check_result(result: &CallToolResult, json: &Value, text: &str) {
     assert!(text.len() <= MAX_RESULT + MAX_NOTES, "{} bytes: {text}", text.len());
     if text.len() > MAX_RESULT {
         let meta = result.meta.as_ref();
-        assert!(meta.is_some_and(|meta| meta.0.contains_key(SHORTENED)), "not told: {text}");
+        assert!(meta.is_some_and(|meta| meta.0.contains_key(SHORTENED)), "not annotated: {text}");
     }
     let read: CallToolResult = serde_json::from_value(json.clone()).expect("a result");
     assert_eq!(read, *result);

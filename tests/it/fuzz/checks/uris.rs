@@ -21,7 +21,7 @@ use super::run;
 #[derive(Debug)]
 struct Attempt {
     target: String,
-    asked: String,
+    requested: String,
 }
 
 const TARGETS: [&str; 12] = [
@@ -82,20 +82,20 @@ const PARTS: [&str; 36] = [
 impl<'a> Arbitrary<'a> for Attempt {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> Result<Self> {
         let target = (*bytes.choose(&TARGETS)?).to_owned();
-        let mut asked: Vec<char> = target.chars().collect();
+        let mut requested: Vec<char> = target.chars().collect();
         for _ in 0..bytes.int_in_range(1..=5)? {
-            let start = bytes.choose_index(asked.len() + 1)?;
-            let removed = bytes.int_in_range(0..=3)?.min(asked.len() - start);
+            let start = bytes.choose_index(requested.len() + 1)?;
+            let removed = bytes.int_in_range(0..=3)?.min(requested.len() - start);
             let end = start + removed;
             if bytes.ratio(1, 6)? {
-                asked[start..end].iter_mut().for_each(|c| *c = c.to_ascii_uppercase());
+                requested[start..end].iter_mut().for_each(|c| *c = c.to_ascii_uppercase());
                 continue;
             }
             let end = if bytes.arbitrary()? { end } else { start };
             let part = *bytes.choose(&PARTS)?;
-            drop(asked.splice(start..end, part.chars()));
+            drop(requested.splice(start..end, part.chars()));
         }
-        Ok(Self { target, asked: asked.into_iter().collect() })
+        Ok(Self { target, requested: requested.into_iter().collect() })
     }
 }
 
@@ -108,17 +108,17 @@ pub(super) fn check(data: &[u8]) {
 
 impl Attempt {
     async fn check(&self) {
-        let Self { target, asked } = self;
-        if asked == target {
+        let Self { target, requested } = self;
+        if requested == target {
             return;
         }
-        if let Some(parser) = taken_for_the_same(target, asked) {
+        if let Some(parser) = taken_for_the_same(target, requested) {
             let denied = Selection::default().deny([target]).expect("a pattern");
             let filter = FilterLayer::new().resources(denied);
-            assert!(!reaches(filter, asked).await, "{self:?}: not denied, but to {parser}");
+            assert!(!reaches(filter, requested).await, "{self:?}: not denied, but to {parser}");
             let alias = ResourceAlias::new(target).uri("x:renamed");
             let alias = AliasLayer::new().resources([alias]).expect("an alias");
-            assert!(!reaches(alias, asked).await, "{self:?}: not renamed, but to {parser}");
+            assert!(!reaches(alias, requested).await, "{self:?}: not renamed, but to {parser}");
         }
         // A list of allowed resources accepts them in their own spelling.
         let allowed = Selection::default().allow([target]).expect("a pattern");
