@@ -110,10 +110,10 @@ impl ClientHandler for Person {
 
     async fn create_elicitation(
         &self,
-        asked: ElicitRequestParams,
+        question: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        if let ElicitRequestParams::FormElicitationParams { message, .. } = asked {
+        if let ElicitRequestParams::FormElicitationParams { message, .. } = question {
             println!("  asked: {message}");
         }
         Ok(self.says.clone())

@@ -48,10 +48,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let tracer = provider.tracer("telemetry");
     tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(tracer)).init();
 
-    let told = Told::default();
+    let parents = ParentSpans::default();
     let router = Router::builder()
-        .backend(Backend::new("shop", HandlerService::new(Shop { told: told.clone() })))
-        .backend(Backend::new("mail", HandlerService::new(Mail::new(&told))))
+        .backend(Backend::new("shop", HandlerService::new(Shop { parents: parents.clone() })))
+        .backend(Backend::new("mail", HandlerService::new(Mail::new(&parents))))
         .build()?;
     let again = OnError::Retry(Retry::times(2).delay(Duration::from_millis(10)));
     let steps = [Step::new("price", "shop_price"), Step::new("send", "mail_send").on_error(again)];
@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The parent spans that the servers received are the exported spans.
     let calls = spans.iter().filter(|span| span.span_kind == SpanKind::Client);
     let calls: Vec<_> = calls.map(|span| span.span_context.span_id()).collect();
-    assert_eq!(*told.lock(), calls);
+    assert_eq!(*parents.lock(), calls);
     Ok(())
 }
 
@@ -137,23 +137,23 @@ impl SpanExporter for Exported {
 
 /// The parent spans that servers received.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<SpanId>>>);
+struct ParentSpans(Arc<Mutex<Vec<SpanId>>>);
 
 struct Shop {
-    told: Told,
+    parents: ParentSpans,
 }
 
 /// Fails the first time.
 struct Mail {
-    told: Told,
+    parents: ParentSpans,
     is_up: AtomicBool,
 }
 
-impl Told {
-    fn note(&self, context: RequestContext<RoleServer>) {
+impl ParentSpans {
+    fn record(&self, context: RequestContext<RoleServer>) {
         let context = Context::from(context);
-        if let (Some(trace), Ok(mut told)) = (context.trace(), self.0.lock()) {
-            told.push(SpanId::from_bytes(trace.span_id()));
+        if let (Some(trace), Ok(mut spans)) = (context.trace(), self.0.lock()) {
+            spans.push(SpanId::from_bytes(trace.span_id()));
         }
     }
 
@@ -166,7 +166,7 @@ impl Told {
 impl Shop {
     #[tool(description = "The price")]
     fn price(&self, context: RequestContext<RoleServer>) -> String {
-        self.told.note(context);
+        self.parents.record(context);
         "5 €".to_owned()
     }
 }
@@ -176,13 +176,13 @@ impl ServerHandler for Shop {}
 
 #[tool_router]
 impl Mail {
-    fn new(told: &Told) -> Self {
-        Self { told: told.clone(), is_up: AtomicBool::new(false) }
+    fn new(parents: &ParentSpans) -> Self {
+        Self { parents: parents.clone(), is_up: AtomicBool::new(false) }
     }
 
     #[tool(description = "Sends an offer")]
     fn send(&self, context: RequestContext<RoleServer>) -> CallToolResult {
-        self.told.note(context);
+        self.parents.record(context);
         if self.is_up.swap(true, Ordering::Relaxed) {
             CallToolResult::success(vec![ContentBlock::text("sent")])
         } else {

@@ -85,12 +85,12 @@ fn fan_out(width: usize, threads: Threads) -> Group {
     let targets = leaf.names();
     let request = call(FAN_OUT, small_arguments());
 
-    let ours = ours(&leaf, true);
-    let ours_without_report = self::ours(&leaf, false);
+    let composite = composite(&leaf, true);
+    let composite_without_report = self::composite(&leaf, false);
     let by_hand = by_hand(&leaf, true);
     let by_hand_without_report = self::by_hand(&leaf, false);
-    assert_same(&ours, &by_hand, &request);
-    assert_same(&ours_without_report, &by_hand_without_report, &request);
+    assert_same(&composite, &by_hand, &request);
+    assert_same(&composite_without_report, &by_hand_without_report, &request);
 
     let join_all = {
         let (leaf, targets) = (leaf.clone(), targets.clone());
@@ -109,10 +109,10 @@ fn fan_out(width: usize, threads: Threads) -> Group {
         .case("join_all", &join_all, &request)
         .case("join_set", &join_set, &request)
         .case("by_hand", &by_hand, &request)
-        .case("ours", &ours, &request)
+        .case("ours", &composite, &request)
         .against("by_hand")
         .case("by_hand_without_report", &by_hand_without_report, &request)
-        .case("ours_without_report", &ours_without_report, &request)
+        .case("ours_without_report", &composite_without_report, &request)
         .against("by_hand_without_report")
 }
 
@@ -123,7 +123,7 @@ fn arguments() -> [Group; 2] {
         let request = call(FAN_OUT, arguments);
         Group::new(name)
             .case("by_hand", &by_hand(&leaf, true), &request)
-            .case("ours", &ours(&leaf, true), &request)
+            .case("ours", &composite(&leaf, true), &request)
             .against("by_hand")
     };
     let value = "x".repeat(KIB_64 / 512);
@@ -141,10 +141,10 @@ fn results() -> Group {
     let request = call(FAN_OUT, small_arguments());
     Group::new("results/text")
         .case("by_hand", &by_hand(&leaf, true), &request)
-        .case("ours", &ours(&leaf, true), &request)
+        .case("ours", &composite(&leaf, true), &request)
         .against("by_hand")
         .case("by_hand_without_report", &by_hand(&leaf, false), &request)
-        .case("ours_without_report", &ours(&leaf, false), &request)
+        .case("ours_without_report", &composite(&leaf, false), &request)
         .against("by_hand_without_report")
 }
 
@@ -170,7 +170,7 @@ struct Leaf {
 }
 
 /// Returns a layer with one composite that calls all tools of `leaf`, with a filled catalog.
-fn ours(leaf: &Leaf, report: bool) -> Composite<Leaf> {
+fn composite(leaf: &Leaf, report: bool) -> Composite<Leaf> {
     let composite = CompositeTool::new(
         FAN_OUT,
         "Calls all tools",

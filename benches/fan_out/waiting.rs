@@ -87,7 +87,7 @@ pub(crate) fn run(is_selected: impl Fn(&str) -> bool) {
 
 /// Prints the times of runs compared with one call.
 fn waits(name: &str, slow: &Slow, runtime: &Runtime) {
-    let (ours, targets) = (ours(slow), slow.leaf.names());
+    let (composite, targets) = (composite(slow), slow.leaf.names());
     let mut times = [(); 3].map(|()| Vec::new());
     for _ in 0..400 {
         let mut note = |case: usize, work: BoxFuture<'static, ()>| {
@@ -95,22 +95,23 @@ fn waits(name: &str, slow: &Slow, runtime: &Runtime) {
         };
         note(0, Box::pin(target(slow.clone(), targets[0].clone())));
         note(1, Box::pin(join_set(slow.clone(), targets.clone())));
-        note(2, Box::pin(run_ours(ours.clone())));
+        note(2, Box::pin(run_composite(composite.clone())));
     }
-    let [one, by_hand, ours] = times.map(median);
+    let [one, by_hand, composite] = times.map(median);
     let ratio = |time: f64| format!("{:.3} × one", time / one);
-    let (by_hand_ratio, ours_ratio) = (ratio(by_hand), ratio(ours));
+    let (by_hand_ratio, composite_ratio) = (ratio(by_hand), ratio(composite));
     println!(
-        "| `{name}` | {one:.0} µs | {by_hand:.0} µs | {by_hand_ratio} | {ours:.0} µs | {ours_ratio} |"
+        "| `{name}` | {one:.0} µs | {by_hand:.0} µs | {by_hand_ratio} | {composite:.0} µs | \
+         {composite_ratio} |"
     );
 }
 
 /// Prints when the other targets end while one computes.
 fn computes(name: &str, slow: &Slow, runtime: &Runtime) {
-    let (ours, targets) = (ours(slow), slow.leaf.names());
+    let (composite, targets) = (composite(slow), slow.leaf.names());
     let mut times = [(); 2].map(|()| Vec::new());
     // The first call finds out which target computes.
-    in_task(runtime, Box::pin(run_ours(ours.clone())));
+    in_task(runtime, Box::pin(run_composite(composite.clone())));
     for _ in 0..60 {
         let mut note = |case: usize, work: BoxFuture<'static, ()>| {
             slow.ended.lock().expect("nothing panics").clear();
@@ -122,12 +123,13 @@ fn computes(name: &str, slow: &Slow, runtime: &Runtime) {
             times[case].push(took.saturating_sub(end - last));
         };
         note(0, Box::pin(join_set(slow.clone(), targets.clone())));
-        note(1, Box::pin(run_ours(ours.clone())));
+        note(1, Box::pin(run_composite(composite.clone())));
     }
-    let [by_hand, ours] = times.map(median);
-    let ratio = ours / by_hand;
+    let [by_hand, composite] = times.map(median);
+    let ratio = composite / by_hand;
     println!(
-        "| `{name}`, the others | | {by_hand:.0} µs | | {ours:.0} µs | {ratio:.2} × `JoinSet` |"
+        "| `{name}`, the others | | {by_hand:.0} µs | | {composite:.0} µs | \
+         {ratio:.2} × `JoinSet` |"
     );
 }
 
@@ -140,7 +142,7 @@ fn in_task(runtime: &Runtime, work: BoxFuture<'static, ()>) -> Duration {
     start.elapsed()
 }
 
-fn ours(
+fn composite(
     slow: &Slow,
 ) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
@@ -150,11 +152,11 @@ fn ours(
     CompositeLayer::new([composite]).expect("the composite is sound").layer(slow.clone())
 }
 
-async fn run_ours<S>(ours: S)
+async fn run_composite<S>(composite: S)
 where
     S: Service<Request, Response = Reply, Error = Infallible>,
 {
-    let Ok(reply) = ours.oneshot(call(FAN_OUT, small_arguments())).await;
+    let Ok(reply) = composite.oneshot(call(FAN_OUT, small_arguments())).await;
     let result = reply.tool_result().expect("the call succeeds");
     assert_eq!(result.is_error, Some(false));
 }

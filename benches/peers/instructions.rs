@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 const WIDTHS: [usize; 4] = [1, 4, 8, 64];
 /// The case that others are compared with.
 const PEER: &str = "mcp_proxy";
-const OURS: [&str; 2] = ["ours_without_report", "ours"];
+const CASES: [&str; 2] = ["ours_without_report", "ours"];
 /// The allowed increase over `instructions.json`.
 const TOLERANCE: f64 = 0.03;
 /// The number of processes of which [`median`] takes the middle one. The count of a case varies by
@@ -46,26 +46,26 @@ pub(crate) fn run() -> ExitCode {
         let peer = median(&name(PEER));
         counts.insert(name(PEER), peer.into());
         println!("| `{}` | {peer} | | | |", name(PEER));
-        for case in OURS {
-            let ours = median(&name(case));
-            counts.insert(name(case), ours.into());
-            let ratio = ratio(ours, peer);
+        for case in CASES {
+            let instructions = median(&name(case));
+            counts.insert(name(case), instructions.into());
+            let ratio = ratio(instructions, peer);
             if is_update {
-                println!("| `{}` | {ours} | {ratio:.3} | | |", name(case));
+                println!("| `{}` | {instructions} | {ratio:.3} | | |", name(case));
                 continue;
             }
             let known = |case| baseline.get(&name(case)).and_then(Value::as_u64);
-            let (Some(known_ours), Some(known_peer)) = (known(case), known(PEER)) else {
-                println!("| `{}` | {ours} | {ratio:.3} | missing | |", name(case));
+            let (Some(known_instructions), Some(known_peer)) = (known(case), known(PEER)) else {
+                println!("| `{}` | {instructions} | {ratio:.3} | missing | |", name(case));
                 is_within = false;
                 continue;
             };
-            let expected = self::ratio(known_ours, known_peer);
+            let expected = self::ratio(known_instructions, known_peer);
             let change = ratio / expected - 1.0;
             is_within &= change <= TOLERANCE;
             let percent = 100.0 * change;
             println!(
-                "| `{}` | {ours} | {ratio:.3} | {expected:.3} | {percent:+.1} % |",
+                "| `{}` | {instructions} | {ratio:.3} | {expected:.3} | {percent:+.1} % |",
                 name(case),
             );
         }
@@ -92,8 +92,8 @@ fn read(file: &Path) -> Map<String, Value> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far smaller than 2^52")]
-fn ratio(ours: u64, peer: u64) -> f64 {
-    ours as f64 / peer as f64
+fn ratio(instructions: u64, peer: u64) -> f64 {
+    instructions as f64 / peer as f64
 }
 
 /// Returns the median of the [instructions](count) of a case in several processes.

@@ -109,17 +109,17 @@ fn pass_through(arguments: &Value) -> Group {
 fn fan_out(name: impl Into<String>, width: usize, arguments: &Value, text: &str) -> Group {
     let (leaf, peer_leaf) = leaves(width, text);
     let composite = || iter::once((FAN_OUT.to_owned(), tool_names(width).collect()));
-    let ours = layered(&leaf, composite(), true);
-    let ours_without_report = layered(&leaf, composite(), false);
+    let service = layered(&leaf, composite(), true);
+    let service_without_report = layered(&leaf, composite(), false);
     let peer = peer_layered(&peer_leaf, composite());
     let request = call(FAN_OUT, arguments);
     let peer_request = peer_call(FAN_OUT, arguments);
-    assert_answers(&ours, &request, &peer, &peer_request, width, text);
+    assert_answers(&service, &request, &peer, &peer_request, width, text);
     Group::new(name)
         .case("mcp_proxy", &peer, &peer_request)
-        .case("ours", &ours, &request)
+        .case("ours", &service, &request)
         .against("mcp_proxy")
-        .case("ours_without_report", &ours_without_report, &request)
+        .case("ours_without_report", &service_without_report, &request)
         .against("mcp_proxy")
 }
 
@@ -172,7 +172,8 @@ fn leaves(tools: usize, text: &str) -> (Leaf, PeerLeaf) {
         "required": ["q"],
     });
     let object = Arc::new(schema.as_object().expect("it is an object").clone());
-    let ours = tool_names(tools).map(|name| Tool::new(name, "Searches something", object.clone()));
+    let own_tools =
+        tool_names(tools).map(|name| Tool::new(name, "Searches something", object.clone()));
     let peers = tool_names(tools).map(|name| peer::ToolDefinition {
         name,
         title: None,
@@ -184,8 +185,8 @@ fn leaves(tools: usize, text: &str) -> (Leaf, PeerLeaf) {
         execution: None,
         meta: None,
     });
-    let ours = Leaf { tools: ours.collect(), text: text.into() };
-    (ours, PeerLeaf { tools: peers.collect(), text: text.into() })
+    let leaf = Leaf { tools: own_tools.collect(), text: text.into() };
+    (leaf, PeerLeaf { tools: peers.collect(), text: text.into() })
 }
 
 /// Our layer above `leaf`; its catalog is filled.
@@ -236,14 +237,14 @@ fn peer_call(tool: &str, arguments: &Value) -> RouterRequest {
 
 /// Asserts that both answer with the texts of all targets.
 fn assert_answers(
-    ours: &Composite<Leaf>,
+    service: &Composite<Leaf>,
     request: &Request,
     peer: &CompositeService<PeerLeaf>,
     peer_request: &RouterRequest,
     width: usize,
     text: &str,
 ) {
-    let reply = answer_of(ours, request.clone());
+    let reply = answer_of(service, request.clone());
     let result = reply.tool_result().expect("the call succeeds");
     let texts = result.content.iter().map(|block| &*block.as_text().expect("a text").text);
     assert!(texts.eq(iter::repeat_n(text, width)));

@@ -50,8 +50,8 @@ const ALL: &str = "all";
 const WIDTH: usize = 4;
 
 fn main() {
-    let asked = Threads::Current.runtime().block_on(backend::serve_if_asked());
-    if asked {
+    let is_backend = Threads::Current.runtime().block_on(backend::serve_if_asked());
+    if is_backend {
         return;
     }
     // Cargo itself says `--bench`.
@@ -107,31 +107,31 @@ enum Subject {
 /// Each contestant has its own backends: shared ones would be called more often, and recently
 /// called code is faster.
 async fn fan_out(group: Group, place: Place, era: Era) -> Group {
-    let (ours, names) = ours(true, place, era).await;
-    let (ours_without_report, _) = self::ours(false, place, era).await;
+    let (composite, names) = composite_client(true, place, era).await;
+    let (composite_without_report, _) = composite_client(false, place, era).await;
     let (by_hand, by_hand_behind) = by_hand(&names, true, place, era).await;
     let (by_hand_without_report, without_report_behind) =
         self::by_hand(&names, false, place, era).await;
     let join_all_behind = peers(place, era).await;
     let join_all = connect(JoinAll(join_all_behind.iter().map(peer).collect()), era).await;
 
-    assert_same(&ours, &by_hand).await;
-    assert_same(&ours_without_report, &by_hand_without_report).await;
+    assert_same(&composite, &by_hand).await;
+    assert_same(&composite_without_report, &by_hand_without_report).await;
     group
         .case("by_hand", calls(&by_hand, ALL))
-        .case("ours", calls(&ours, ALL))
+        .case("ours", calls(&composite, ALL))
         .against("by_hand")
         .case("join_all", calls(&join_all, ALL))
         .case("by_hand_without_report", calls(&by_hand_without_report, ALL))
-        .case("ours_without_report", calls(&ours_without_report, ALL))
+        .case("ours_without_report", calls(&composite_without_report, ALL))
         .against("by_hand_without_report")
         .against("join_all")
         .keep([by_hand_behind, without_report_behind, join_all_behind])
-        .keep([ours, ours_without_report, by_hand, by_hand_without_report, join_all])
+        .keep([composite, composite_without_report, by_hand, by_hand_without_report, join_all])
 }
 
 /// Returns a client of a composite over four backends, and the names of their tools.
-async fn ours(report: bool, place: Place, era: Era) -> (Client, Arc<[String]>) {
+async fn composite_client(report: bool, place: Place, era: Era) -> (Client, Arc<[String]>) {
     let router = router(WIDTH, place, era).await;
     let names: Arc<[String]> = router
         .backends()
@@ -176,20 +176,20 @@ async fn hop(group: Group, era: Era) -> Group {
     let by_hand = connect(Forwarder(behind.peer().clone()), era).await;
     let router = router(1, Place::Memory, era).await;
     let tool = router.exposed_name("b0", TOOL).expect("there is this backend");
-    let ours = connect(ServeService::new(router.clone(), description()), era).await;
+    let gateway = connect(ServeService::new(router.clone(), description()), era).await;
     let composites = (0..10)
         .map(|index| CompositeTool::fan_out(format!("all_{index}"), "Calls a tool", [&*tool]));
-    let ours_with_composites = composite(router, composites, era).await;
+    let gateway_with_composites = composite(router, composites, era).await;
     group
         .case("direct", calls(&direct, TOOL))
         .case("by_hand", calls(&by_hand, TOOL))
         .against("direct")
-        .case("ours", calls(&ours, &tool))
+        .case("ours", calls(&gateway, &tool))
         .against("direct")
         .against("by_hand")
-        .case("ours_with_10_composites", calls(&ours_with_composites, &tool))
+        .case("ours_with_10_composites", calls(&gateway_with_composites, &tool))
         .against("by_hand")
-        .keep((behind, [direct, by_hand, ours, ours_with_composites]))
+        .keep((behind, [direct, by_hand, gateway, gateway_with_composites]))
 }
 
 /// A call from this process, with no server between it and the backend.

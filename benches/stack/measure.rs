@@ -55,9 +55,9 @@ type Calls = dyn Fn(&Runtime, usize) -> Duration;
 /// With `allocations` on the command line, only allocations are counted.
 pub(crate) fn run(groups: &[Group]) {
     // Cargo itself says `--bench`.
-    let mut asked = env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
-    let only_allocations = asked.next_if_eq("allocations").is_some();
-    let filter = asked.next().unwrap_or_default();
+    let mut args = env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    let only_allocations = args.next_if_eq("allocations").is_some();
+    let filter = args.next().unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_time().build().expect("a runtime starts");
 

@@ -30,8 +30,8 @@ const QUESTION: usize = 4 << 20;
 const SMALLER_QUESTION: usize = 1_000_000;
 /// The maximum number of questions that one request of a client may be asked, and that a result may
 /// ask.
-const MOST_ASKED: u64 = 1_000;
-const MOST_ASKED_AT_ONCE: usize = 32;
+const MAX_QUESTIONS: u64 = 1_000;
+const MAX_QUESTIONS_AT_ONCE: usize = 32;
 /// The number of refused calls, 3 s of them, after which a refill must have recovered the budget.
 const RECOVERY: u32 = 30;
 
@@ -93,7 +93,7 @@ impl Attackers {
             attacking.spawn(attacker(4).be_asked_many_questions());
         }
         if world.has("modern") {
-            attacking.spawn(attacker(5).be_asked_at_once("modern", MOST_ASKED_AT_ONCE, 3_000));
+            attacking.spawn(attacker(5).be_asked_at_once("modern", MAX_QUESTIONS_AT_ONCE, 3_000));
         }
         if world.has("silenced") {
             attacking.spawn(attacker(6).be_asked_at_once("silenced", 0, 1));
@@ -238,7 +238,7 @@ impl Attacker {
 
     /// Calls a tool that asks 1500 small questions, 200 per second.
     async fn be_asked_many_questions(self) -> Result<(), Error> {
-        self.be_asked("many", 1_500, 100, 200, MOST_ASKED).await
+        self.be_asked("many", 1_500, 100, 200, MAX_QUESTIONS).await
     }
 
     async fn be_asked(
@@ -255,9 +255,9 @@ impl Attacker {
             let tool = format!("{backend}_questions");
             let arguments = json!({ "count": count, "bytes": bytes, "per_second": per_second });
             let mut call = wire.call(&self.marker(), &tool, &arguments);
-            let asked = Asked { wire: &wire, score: &self.score, backend, most };
+            let counter = QuestionCounter { wire: &wire, score: &self.score, backend, most };
             drop(timeout(LONG_PATIENCE, call.answer()).await);
-            drop(asked);
+            drop(counter);
             sleep(Duration::from_millis(200)).await;
         }
     }
@@ -289,14 +289,15 @@ impl Attacker {
         loop {
             turns.tick().await;
             let answer = http.call(&tool, &arguments, None).await?;
-            let asked =
-                answer["result"]["inputRequests"].as_object().map_or(0, |asked| asked.len());
+            let questions =
+                answer["result"]["inputRequests"].as_object().map_or(0, |requests| requests.len());
             // A client of before 2026-07-28 is asked by the gateway.
-            let before = wire.asked();
+            let before = wire.questions();
             drop(timeout(PATIENCE, wire.call(&self.marker(), &tool, &arguments).answer()).await);
-            let asked = asked.max(usize::try_from(wire.asked() - before).unwrap_or(usize::MAX));
-            if asked > most {
-                self.score.failed(|| format!("{asked} questions of `{backend}` at once"));
+            let relayed = usize::try_from(wire.questions() - before).unwrap_or(usize::MAX);
+            let questions = questions.max(relayed);
+            if questions > most {
+                self.score.failed(|| format!("{questions} questions of `{backend}` at once"));
             }
             self.score.hostile(&format!("calls of `{backend}` that ask at once"), 1);
         }
@@ -360,19 +361,19 @@ impl Attacker {
 }
 
 /// Counts the questions of a call, also if the caller is ended before it has its answer.
-struct Asked<'a> {
+struct QuestionCounter<'a> {
     wire: &'a Wire,
     score: &'a Score,
     backend: &'a str,
     most: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for QuestionCounter<'_> {
     fn drop(&mut self) {
-        let asked = self.wire.asked();
-        if asked > self.most {
+        let questions = self.wire.questions();
+        if questions > self.most {
             let Self { backend, most, .. } = self;
-            self.score.failed(|| format!("{asked} questions of `{backend}`, at most {most}"));
+            self.score.failed(|| format!("{questions} questions of `{backend}`, at most {most}"));
         }
         self.score.hostile(&format!("calls of `{}` that ask", self.backend), 1);
     }

@@ -10,7 +10,7 @@ use mcp_composite::observe::{Event, Observer, RunId, What};
 use serde_json::Value;
 
 /// The number of violations that are reported in full.
-const TOLD: usize = 20;
+const MAX_REPORTED: usize = 20;
 /// The prefix of all markers; sixteen hexadecimal digits follow.
 const MARK: &str = "mark-";
 const DIGITS: usize = 16;
@@ -52,7 +52,7 @@ pub(crate) struct Invariants(Mutex<Seen>);
 struct Seen {
     checked: BTreeMap<Invariant, u64>,
     broken: BTreeMap<Invariant, u64>,
-    told: Vec<String>,
+    violations: Vec<String>,
 }
 
 // === impl Invariant ===
@@ -99,8 +99,8 @@ impl Invariants {
         *seen.checked.entry(invariant).or_default() += 1;
         if !is_so {
             *seen.broken.entry(invariant).or_default() += 1;
-            if seen.told.len() < TOLD {
-                seen.told.push(format!("{invariant:?}: {}", otherwise()));
+            if seen.violations.len() < MAX_REPORTED {
+                seen.violations.push(format!("{invariant:?}: {}", otherwise()));
             }
         }
     }
@@ -177,7 +177,7 @@ impl fmt::Display for Invariants {
             let broken = count(&seen.broken, invariant).unwrap_or_default();
             writeln!(f, "  {:<52} {checked:>10} checks {broken:>6} broken", invariant.name())?;
         }
-        seen.told.iter().try_for_each(|told| writeln!(f, "  BROKEN {told}"))
+        seen.violations.iter().try_for_each(|violation| writeln!(f, "  BROKEN {violation}"))
     }
 }
 

@@ -145,7 +145,7 @@ impl Load {
         let answer = pending.answer().await;
         self.check_time(start, tool);
         self.invariants.check_answer(marker, &answer);
-        self.report.told(&answer);
+        self.report.record_error(&answer);
         match (answer.get("result"), &answer["error"]["code"]) {
             (Some(result), _) => outcome(result),
             (None, Value::Null) => "connection lost",
@@ -179,13 +179,13 @@ impl Load {
             match end {
                 End::Answer(result) => {
                     self.invariants.check_answer(marker, &result);
-                    self.report.told(&result);
+                    self.report.record_error(&result);
                     return outcome(&result);
                 }
                 End::Error(what) => return what,
                 End::Asks { state, keys, questions } => {
                     self.invariants.check_answer(marker, &questions);
-                    self.report.asked();
+                    self.report.record_question();
                     if rng.u8(0..20) == 0 {
                         return "left waiting";
                     }

@@ -79,12 +79,12 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let told = panic::take_hook();
+    let default_hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         // Injected panics are counted, and their backtraces are not useful.
         let text = panic.payload().downcast_ref::<String>().map(String::as_str);
         if text.or_else(|| panic.payload().downcast_ref().copied()) != Some("a fault") {
-            told(panic);
+            default_hook(panic);
         }
     }));
     let result = Arguments::parse(std::env::args().skip(1)).and_then(|arguments| {

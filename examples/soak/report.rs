@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::{faults::WELL, latencies::Latencies, resources::Memory};
 
 /// The number of the most frequent kinds of errors that are reported.
-const TOLD: usize = 30;
+const MAX_REPORTED: usize = 30;
 /// The interval between measurements of the lag of this process.
 const LOOK: Duration = Duration::from_millis(100);
 /// The number of measurements for which a call may still be affected by a lag.
@@ -29,9 +29,9 @@ pub(crate) struct Report {
     /// By backend and fault.
     faults: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     /// By the text of the error, without its numbers.
-    told: Mutex<BTreeMap<String, u64>>,
+    errors: Mutex<BTreeMap<String, u64>>,
     latencies: Latencies,
-    asked: AtomicU64,
+    questions: AtomicU64,
     calls: AtomicU64,
     going_on: AtomicUsize,
     most_going_on: AtomicUsize,
@@ -52,9 +52,9 @@ impl Report {
         Self {
             outcomes: Mutex::default(),
             faults: Mutex::default(),
-            told: Mutex::default(),
+            errors: Mutex::default(),
             latencies: Latencies::new(),
-            asked: AtomicU64::default(),
+            questions: AtomicU64::default(),
             calls: AtomicU64::default(),
             going_on: AtomicUsize::default(),
             most_going_on: AtomicUsize::default(),
@@ -83,24 +83,24 @@ impl Report {
     }
 
     /// Records the error of an answer.
-    pub(crate) fn told(&self, answer: &Value) {
+    pub(crate) fn record_error(&self, answer: &Value) {
         match answer {
-            Value::Array(parts) => parts.iter().for_each(|part| self.told(part)),
+            Value::Array(parts) => parts.iter().for_each(|part| self.record_error(part)),
             Value::Object(parts) => {
                 if let Some(message) = answer["error"]["message"].as_str() {
                     // The following lines are about branches, which are recorded separately.
                     let line = message.lines().next().unwrap_or_default();
                     let message = line.replace(|digit: char| digit.is_ascii_digit(), "");
-                    *locked(&self.told).entry(message).or_default() += 1;
+                    *locked(&self.errors).entry(message).or_default() += 1;
                 }
-                parts.values().for_each(|part| self.told(part));
+                parts.values().for_each(|part| self.record_error(part));
             }
             _ => (),
         }
     }
 
-    pub(crate) fn asked(&self) {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn record_question(&self) {
+        self.questions.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn took(&self, took: Duration) {
@@ -177,15 +177,16 @@ impl fmt::Display for Report {
                 outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
             writeln!(f, "  {tool:<14} {all:>9}: {}", parts.join(", "))?;
         }
-        writeln!(f, "questions answered by calling again: {}", self.asked.load(Ordering::Relaxed))?;
-        writeln!(f, "faults asked for:")?;
+        let questions = self.questions.load(Ordering::Relaxed);
+        writeln!(f, "questions answered by calling again: {questions}")?;
+        writeln!(f, "requested faults:")?;
         for ((backend, fault), count) in locked(&self.faults).iter() {
             writeln!(f, "  {backend:<7} {fault:<12} {count:>9}")?;
         }
-        writeln!(f, "errors told:")?;
-        let mut told: Vec<_> = locked(&self.told).clone().into_iter().collect();
-        told.sort_by_key(|(_, count)| Reverse(*count));
-        for (message, count) in told.iter().take(TOLD) {
+        writeln!(f, "errors reported:")?;
+        let mut errors: Vec<_> = locked(&self.errors).clone().into_iter().collect();
+        errors.sort_by_key(|(_, count)| Reverse(*count));
+        for (message, count) in errors.iter().take(MAX_REPORTED) {
             writeln!(f, "  {count:>9} {message}")?;
         }
         let longest = self.latencies.longest();

@@ -89,14 +89,14 @@ impl Memory {
 
 /// Returns the processes that this one has started and not waited for.
 fn children() -> Vec<u32> {
-    let ours = process::id().to_string();
+    let own_id = process::id().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
     ids.filter(|id| {
         // The name may contain any characters, including spaces: `1 (name) S 2`.
         let status = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         let parent = status.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
-        parent == Some(&ours)
+        parent == Some(&own_id)
     })
     .collect()
 }

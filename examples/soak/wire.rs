@@ -33,7 +33,7 @@ struct Calls {
     invariants: Arc<Invariants>,
     sent: Mutex<Sent>,
     /// The number of questions the server has asked, and of notifications it has sent.
-    asked: AtomicU64,
+    questions: AtomicU64,
     notified: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Wire {
         let calls = Arc::new(Calls {
             invariants,
             sent: Mutex::default(),
-            asked: AtomicU64::default(),
+            questions: AtomicU64::default(),
             notified: AtomicU64::default(),
         });
         let mut tasks = JoinSet::new();
@@ -123,8 +123,8 @@ impl Wire {
 
     /// Returns the number of questions the server has asked.
     #[allow(dead_code, reason = "not every program that has connections counts them")]
-    pub(crate) fn asked(&self) -> u64 {
-        self.calls.asked.load(Ordering::Relaxed)
+    pub(crate) fn questions(&self) -> u64 {
+        self.calls.questions.load(Ordering::Relaxed)
     }
 
     /// Returns the number of notifications the server has sent.
@@ -169,7 +169,7 @@ async fn read_lines(
         match (message.get("method"), message.get("id")) {
             (None, Some(_)) => calls.end(message),
             (Some(_), Some(id)) => {
-                calls.asked.fetch_add(1, Ordering::Relaxed);
+                calls.questions.fetch_add(1, Ordering::Relaxed);
                 calls.check_question(&message);
                 // Accepts four times out of five.
                 let action = ["accept", "accept", "accept", "accept", "decline"];
@@ -226,13 +226,13 @@ impl Calls {
     /// Checks that a question belongs to one call of this connection, without data of another.
     fn check_question(&self, message: &Value) {
         let text = message.to_string();
-        let asked: BTreeSet<_> = markers(&text).collect();
+        let found: BTreeSet<_> = markers(&text).collect();
         let sent = self.sent();
         let waiting = sent.waiting.values().map(|waiting| &waiting.marker);
         let mut own = waiting.chain(sent.cancelled.values());
-        let is_own = asked.first().is_none_or(|marker| own.any(|own| own == marker));
+        let is_own = found.first().is_none_or(|marker| own.any(|own| own == marker));
         drop(sent);
-        self.invariants.check(Invariant::OwnMarker, is_own && asked.len() <= 1, || {
+        self.invariants.check(Invariant::OwnMarker, is_own && found.len() <= 1, || {
             format!("a question of no call of this connection: {text}")
         });
     }
