@@ -89,8 +89,8 @@ impl CallCheckpoint {
     }
 
     /// Returns the object through which the engine stores the state of the run. `round` and
-    /// `questions` are the numbers of rounds and questions so far. `is_new` is `true` if the run has
-    /// not started.
+    /// `questions` are the numbers of rounds and questions so far. `is_new` is `true` if the run
+    /// has not started.
     pub(super) fn saving(
         self: &Arc<Self>,
         round: usize,
