@@ -26,7 +26,7 @@ use tower_test::mock;
 
 use crate::{
     scripted::{Answer, Server, call, search_tool},
-    support::soon,
+    support::{soon, subscribe},
 };
 
 /// A rule that changes nothing.
@@ -274,7 +274,7 @@ fn listing_needs_no_runtime() {
 /// Without its own subscriber, a thread creates the spans that the subscribers of all other tests
 /// request.
 pub(crate) fn without_spans() -> tracing::subscriber::DefaultGuard {
-    tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new())
+    subscribe(tracing::subscriber::NoSubscriber::new())
 }
 
 /// Returns the allocations of a call on this thread.

@@ -20,11 +20,14 @@ use tokio::{
     task::{JoinSet, yield_now},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{
-    Dispatch, Subscriber,
-    subscriber::{DefaultGuard, NoSubscriber},
+use tracing::{Dispatch, Subscriber, subscriber::DefaultGuard};
+use tracing_subscriber::{
+    filter::LevelFilter, fmt::MakeWriter, layer::SubscriberExt, registry::Registry,
 };
-use tracing_subscriber::fmt::MakeWriter;
+
+/// The time after which a test fails because something hangs. It is much longer than anything takes
+/// on a busy machine.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// Lines of a log, with a way to wait for one.
 #[derive(Clone, Default)]
@@ -149,12 +152,16 @@ pub(crate) fn unusual() -> (Unusual, mpsc::UnboundedReceiver<Hung>) {
 /// Sets the subscriber of this thread until the returned value is dropped.
 ///
 /// For each span and log message, `tracing` caches whether a subscriber needs it. As long as the
-/// process has a single subscriber, `tracing` asks that of the thread that comes first, which may
-/// have none. So a second subscriber, which needs nothing, is kept.
+/// process has at most one subscriber, `tracing` asks only that of the thread that comes first,
+/// which may have none. If this thread stores its answer after a subscriber was added, the message
+/// is disabled for that subscriber, too. So two subscribers are kept that need nothing. Their
+/// maximum level is off, so that no thread asks before there are two.
 pub(crate) fn subscribe(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
-    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+    static TWO: LazyLock<[Dispatch; 2]> = LazyLock::new(|| {
+        [(); 2].map(|()| Dispatch::new(Registry::default().with(LevelFilter::OFF)))
+    });
 
-    LazyLock::force(&SECOND);
+    LazyLock::force(&TWO);
     tracing::subscriber::set_default(subscriber)
 }
 
@@ -170,9 +177,9 @@ pub(crate) fn capture_logs() -> (Logged, DefaultGuard) {
     (logged, subscribe(subscriber))
 }
 
-/// Waits for a future that must complete soon. Requires paused time.
+/// Waits for a future that must complete soon.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("should have come by now")
+    tokio::time::timeout(HANG, work).await.expect("should have come by now")
 }
 
 /// Waits, in real time, for another process.
@@ -210,7 +217,8 @@ impl Log {
             yield_now().await;
         }
         // Futures that wait for time to pass need more than turns.
-        for _ in 0..5_000 {
+        let end = tokio::time::Instant::now() + HANG;
+        while tokio::time::Instant::now() < end {
             if self.has(beginning) {
                 return;
             }
