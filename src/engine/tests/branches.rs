@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    super::branches::{BranchId, Branches, Lost, SpawnHint},
+    super::branches::{BranchId, Branches, LONG, Lost, SpawnHint},
     *,
 };
 
@@ -125,18 +125,30 @@ fn steps(count: usize) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_that_computes_delays_no_others_after_its_first_call() {
-    let plan = plan(&steps(8), 8, RunOutput::Outcomes);
-    let caller = async |call: Call| {
-        if &*call.tool == "s0" {
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(CallToolResult::success(Vec::new()))
-    };
-    let first = run(&plan, RunState::new(json!({}), 8), &scope(600), caller).await;
-    assert_eq!(first.finished[0], 0, "it was polled first");
-    let second = run(&plan, RunState::new(json!({}), 8), &scope(600), caller).await;
-    assert_eq!(second.finished[7], 0, "{:?}", second.finished);
-    assert_eq!(statuses(&second), [Status::Completed; 8]);
+    let mut steps = steps(8);
+    let others: Vec<_> = (1..8).map(|step| format!("s{step}")).collect();
+    let after = json!({ "id": "after", "depends_on": others });
+    steps.as_array_mut().unwrap().push(after);
+    let plan = plan(&steps, 9, RunOutput::Outcomes);
+    for is_first in [true, false] {
+        let others_ended = Arc::new(Signal::default());
+        let caller = |call: Call| {
+            let others_ended = others_ended.clone();
+            async move {
+                match &*call.tool {
+                    "s0" if is_first => std::thread::sleep(2 * LONG),
+                    "s0" => others_ended.wait(),
+                    "after" => others_ended.send(),
+                    _ => (),
+                }
+                Ok(CallToolResult::success(Vec::new()))
+            }
+        };
+        let state = run(&plan, RunState::new(json!({}), 9), &scope(600), caller).await;
+        assert_eq!(statuses(&state), [Status::Completed; 9]);
+        // In the first run, it was polled first.
+        assert_eq!(state.finished[0] == 0, is_first, "{:?}", state.finished);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,7 +21,7 @@ mod stops;
 mod watched;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
@@ -49,6 +49,9 @@ use crate::{
     message::Context,
     schema::{InputSchema, json_type::JsonType},
 };
+
+/// The time after which a test fails because something hangs.
+const HANG: Duration = Duration::from_secs(60);
 
 /// Creates a workflow from steps. They are written as in a configuration file, with two
 /// differences: `continue: true` means that the step may fail, and times are numbers of seconds.
@@ -240,6 +243,27 @@ struct Event {
     /// The name of the branch, such as `a` or `a[0]`.
     branch: String,
     arguments: Value,
+}
+
+/// An event for which a thread can wait.
+#[derive(Default)]
+struct Signal {
+    is_sent: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn send(&self) {
+        *self.is_sent.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    /// Blocks the thread until the signal is sent.
+    fn wait(&self) {
+        let is_sent = self.is_sent.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(is_sent, HANG, |is_sent| !*is_sent);
+        assert!(*waited.unwrap().0, "the signal was not sent");
+    }
 }
 
 impl World {

@@ -35,7 +35,7 @@ macro_rules! tests_of {
                 // advance.
                 let start = Instant::now();
                 while take(&store, &text, b"").is_ok() {
-                    assert!(start.elapsed() < Duration::from_secs(5));
+                    assert!(start.elapsed() < Duration::from_secs(60), "it does not expire");
                 }
                 let expired = Err(TakeError::Invalid("it has expired".into()));
                 assert_eq!(take(&store, &text, b""), expired);
