@@ -1,7 +1,8 @@
 //! The backends of a file, from the file to a client.
 
-use std::time::Duration;
+use std::fs;
 
+use futures::FutureExt;
 use mcp_composite::{
     adapter::ServeService,
     config::{Backends, Config},
@@ -9,6 +10,7 @@ use mcp_composite::{
 };
 use rmcp::model::{CallToolRequestParams, ServerCapabilities, ServerConfig};
 use serde_json::{Value, json};
+use tempfile::tempdir;
 use tower::{Layer, ServiceExt};
 
 use crate::{
@@ -94,18 +96,20 @@ async fn unreachable_backend_delays_only_the_first_list() {
     let config =
         file(&[backend("here", "good", ""), backend("gone", "silent", "connect_timeout = '1h'")]);
     let backends = config.connect().unwrap();
-    let started = tokio::time::Instant::now();
     let list = || async {
         let reply = soon(backends.router().clone().oneshot(Request::list_tools())).await.unwrap();
         reply.tools().unwrap().tools.len()
     };
     let count = list().await;
     assert!(count > 10);
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    // The router does not wait for it again.
-    let started = tokio::time::Instant::now();
-    assert_eq!(list().await, count);
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(backends.remotes()[1].connected().now_or_never(), None, "it still connects");
+    // The router does not wait for it again, which would take five seconds for each list.
+    soon(async {
+        for _ in 0..20 {
+            assert_eq!(list().await, count);
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -134,7 +138,7 @@ async fn timeout_error_names_the_backend() {
 async fn killed_backend_fails_one_branch_and_reconnects() {
     let names = ["a", "b", "c", "d"];
     let mut parts: Vec<_> = names.map(|name| backend(name, "good", "")).into();
-    parts.push(composite("['a/slow', 'b/slow', 'c/slow', 'd/slow']"));
+    parts.push(composite("['a/hold', 'b/hold', 'c/hold', 'd/hold']"));
     let config = file(&parts);
     let backends = config.connect().unwrap();
     let layer = config.composite_layer();
@@ -146,8 +150,10 @@ async fn killed_backend_fails_one_branch_and_reconnects() {
     let before = list().await;
     let victim = pid(&backends, "c").await;
 
+    let folder = tempdir().unwrap();
+    let go = folder.path().join("go");
     let mut params = CallToolRequestParams::new("all");
-    params.arguments = json!({ "ms": 400 }).as_object().cloned();
+    params.arguments = json!({ "file": go }).as_object().cloned();
     let run = stack.clone().oneshot(Request::call_tool_with(params));
     let kill = async {
         // Until the others are running.
@@ -158,17 +164,20 @@ async fn killed_backend_fails_one_branch_and_reconnects() {
         })
         .await;
         assert!(signal(victim, "KILL"));
-        list().await
+        let during = list().await;
+        until(async || !is_running(victim)).await;
+        fs::write(&go, "").unwrap();
+        during
     };
     let (reply, during) = soon(async { tokio::join!(run, kill) }).await;
     let reply = reply.unwrap();
     let result = reply.tool_result().unwrap();
     let branches = &result.structured_content.as_ref().unwrap()["branches"];
-    for name in ["a_slow", "b_slow", "d_slow"] {
+    for name in ["a_hold", "b_hold", "d_hold"] {
         assert_eq!(branches[name], json!({ "status": "completed", "output": "at last" }));
     }
     let message = "the connection to backend `c` was lost before it answered";
-    assert_eq!(branches["c_slow"]["error"]["message"], message);
+    assert_eq!(branches["c_hold"]["error"]["message"], message);
     assert_eq!(during, before);
 
     until(async || backends.remotes()[2].connected().await.is_ok()).await;

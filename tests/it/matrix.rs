@@ -55,11 +55,12 @@ headers = { Authorization = 'Bearer ${TOKEN}' }
 ";
 
 /// The tools of each of the two. `env` returns the name of the server, `echo` its arguments.
-const TOOLS: [&str; 14] = [
+const TOOLS: [&str; 15] = [
     "echo",
     "hang",
     "die",
     "slow",
+    "hold",
     "huge",
     "progress",
     "ask",
@@ -190,7 +191,7 @@ fn rows() -> Vec<Row> {
                 conflicts = 'priority'
             ", "hide_tools = ['echo']\n", "", ""],
             listed: names([
-                "hang", "die", "slow", "huge", "progress", "ask", "env", "pid", "calls",
+                "hang", "die", "slow", "hold", "huge", "progress", "ask", "env", "pid", "calls",
                 "cancelled", "meta", "touch", "add_tool", "echo",
             ]),
             calls: vec![

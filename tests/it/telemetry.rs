@@ -1,6 +1,6 @@
 //! The metrics, logs and spans of the gateway as a program.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{fs, process::Stdio};
 
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -8,7 +8,6 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     process::Command,
-    time::Instant,
 };
 
 use crate::{
@@ -113,13 +112,14 @@ async fn metrics_have_the_views_of_the_file_that_is_served() {
 async fn listener_of_metrics_answers_probes_while_the_gateway_drains() {
     let mut gateway = Gateway::start(&["--metrics", "127.0.0.1:0", "--drain", "1h"]).await;
     let mut caller = gateway.connect().await;
-    caller.call("one_slow", json!({ "ms": 1000 })).await;
-    gateway.has_called("slow").await;
+    caller.call("one_hold", gateway.hold()).await;
+    gateway.has_called("hold").await;
     gateway.signal("TERM");
     gateway.logs("waiting up to").await;
     let address = gateway.address("serving metrics at http://");
     let get = async |path: &str| Client::connect(&address).await.get(path).await.status;
     assert_eq!((get("/healthz").await, get("/readyz").await), (200, 503));
+    gateway.release();
     assert_eq!(caller.response().await.status, 200);
     assert!(gateway.end().await.success());
 }
@@ -206,6 +206,9 @@ async fn collector_that_does_not_answer_delays_no_call() {
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &*endpoint),
         ("OTEL_SERVICE_NAME", "tools of tests"),
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),
+        // An hour: the end of a gateway that waits for the collector would come too late.
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000"),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "3600000"),
     ];
     let mut gateway = Gateway::of(&[], "", &variables).await;
     let mut client = gateway.connect().await;
@@ -218,12 +221,8 @@ async fn collector_that_does_not_answer_delays_no_call() {
         client.call("one_echo", json!({ "text": "two" })).await;
         assert_eq!(client.response().await.status, 200);
     }
-    let signalled = Instant::now();
     gateway.signal("TERM");
     assert!(gateway.end().await.success());
-    let took = signalled.elapsed();
-    // The default timeout of an export is ten seconds.
-    assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
 #[tokio::test]

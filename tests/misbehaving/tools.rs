@@ -2,7 +2,9 @@
 
 use std::{
     collections::HashMap,
-    env, process,
+    env,
+    path::Path,
+    process,
     sync::{Mutex, MutexGuard, mpsc},
     thread,
     time::Duration,
@@ -21,6 +23,7 @@ const DECLARATIONS: &[Declaration] = &[
     ("hang", "Never answers", &[]),
     ("die", "Ends the server without an answer", &[]),
     ("slow", "Answers after a while", &[("ms", "integer")]),
+    ("hold", "Answers once this file exists", &[("file", "string")]),
     ("huge", "Answers with a text of this size", &[("bytes", "integer")]),
     ("progress", "Tells its progress, then answers", &[("steps", "integer"), ("ms", "integer")]),
     ("ask", "Asks the user", &[]),
@@ -154,6 +157,13 @@ impl Tools {
             "die" => process::exit(3),
             "slow" => {
                 thread::sleep(milliseconds(arguments));
+                text("at last")
+            }
+            "hold" => {
+                let file = arguments["file"].as_str().unwrap_or_default();
+                while !Path::new(file).exists() {
+                    thread::sleep(Duration::from_millis(5));
+                }
                 text("at last")
             }
             "huge" => {
