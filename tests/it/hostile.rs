@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::programs::example;
+use crate::{programs::example, support::HANG};
 
 const LARGE: usize = 4 << 20;
 
@@ -183,7 +183,7 @@ fn orphan_keeps_the_pipes_of_an_exited_process_open() {
     });
     assert!(end.recv_timeout(Duration::from_millis(300)).is_err(), "its output has ended");
     kill(group);
-    assert_eq!(end.recv_timeout(Duration::from_secs(10)), Ok(0));
+    assert_eq!(end.recv_timeout(HANG), Ok(0));
 }
 
 #[test]

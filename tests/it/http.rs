@@ -664,14 +664,17 @@ async fn calls_in_sequence_share_a_tcp_connection() {
 
         let remote = RemoteService::builder("regional").http(&url, []);
         soon(remote.connected()).await.unwrap();
-        let before = accepted.load(Ordering::Relaxed);
-        for _ in 0..CALLS {
-            soon(remote.clone().oneshot(Request::call_tool("fine"))).await.unwrap();
-            // The end of the previous response is read after the call.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let opened = accepted.load(Ordering::Relaxed) - before;
-        assert!(opened <= 2, "{opened} connections for {CALLS} calls, JSON: {answers_json}");
+        // The end of a response is read after the call. On a busy machine, the next call may come
+        // before it, and opens another connection.
+        crate::support::until(async || {
+            let before = accepted.load(Ordering::Relaxed);
+            for _ in 0..CALLS {
+                soon(remote.clone().oneshot(Request::call_tool("fine"))).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            accepted.load(Ordering::Relaxed) - before <= 2
+        })
+        .await;
     }
 }
 
@@ -714,10 +717,10 @@ async fn connection_to_a_metadata_address_is_refused() {
 
 // === Servers that end their streams ===
 
-/// Returns how often a stream is opened in three seconds, of a server whose streams end in this way
-/// as soon as they begin.
+/// Returns the time until a stream is opened for the third time, of a server whose streams end in
+/// this way as soon as they begin.
 #[cfg(feature = "http")]
-async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
+async fn third_stream_opened(end: fn() -> axum::response::Response) -> Duration {
     use axum::{
         http::{StatusCode, header::CONTENT_TYPE},
         response::IntoResponse,
@@ -758,10 +761,11 @@ async fn streams_opened(end: fn() -> axum::response::Response) -> usize {
     let mut serving = JoinSet::new();
     serving.spawn(async move { axum::serve(listener, routes).await });
 
+    let begun = tokio::time::Instant::now();
     let remote = RemoteService::builder("brief").http(&url, []);
     soon(remote.connected()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    opened.load(Ordering::Relaxed)
+    until(|| opened.load(Ordering::Relaxed) >= 3).await;
+    begun.elapsed()
 }
 
 #[cfg(feature = "http")]
@@ -786,8 +790,9 @@ async fn server_that_ends_its_streams_is_reconnected_after_a_pause() {
         let chunks = stream::once(future::ready(begin)).chain(stream::once(break_off));
         (EVENTS, Body::from_stream(chunks)).into_response()
     };
-    let (ended, broke) =
-        futures::future::join(streams_opened(at_once), streams_opened(broken)).await;
-    assert!((2..=4).contains(&ended), "{ended} streams in three seconds");
-    assert!((2..=4).contains(&broke), "{broke} streams in three seconds");
+    let third = futures::future::join(third_stream_opened(at_once), third_stream_opened(broken));
+    let (ended, broke) = third.await;
+    for elapsed in [ended, broke] {
+        assert!(elapsed >= Duration::from_secs(2), "two pauses take {elapsed:?}");
+    }
 }

@@ -9,13 +9,18 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{programs::example, releases::Releases, replicas::gateway_of, support::soon};
+use crate::{
+    programs::example,
+    releases::Releases,
+    replicas::gateway_of,
+    support::{HANG, soon},
+};
 
 const KEY: &str = "one key of at least 32 bytes for all";
 /// Linux delays an acknowledgement by 40 ms; an answer that waits for it takes longer.
 const DELAYED: Duration = Duration::from_millis(30);
-/// The number of measured calls, half of which must be fast. The kernel acknowledges the first
-/// answers of a connection at once, and a busy machine makes some calls slow.
+/// The number of calls that are measured together, half of which must be fast. The kernel
+/// acknowledges the first answers of a connection at once, and a busy machine makes some calls slow.
 const CALLS: usize = 20;
 
 /// One open connection to a gateway, without quick acknowledgements.
@@ -136,27 +141,35 @@ description = "Takes 120 ms"
 targets = [{ id = "slow", tool = "slow/progress", arguments = { steps = 2, ms = 60 } }]
 "#;
 
-/// Sends a message many times, and checks that at least half of the answers are sent within
-/// 30 ms after the work is done.
+/// Sends a message many times, until at least half of the answers are sent within 30 ms after the
+/// work is done. A busy machine takes longer to get there. If answers wait for acknowledgements, it
+/// never does.
 async fn measure(
     connection: &mut Connection,
     (what, work): (&str, Duration),
     message: &Value,
     expected: &[&str],
 ) {
-    let mut taken = Vec::new();
-    for id in 1..=CALLS {
-        let begun = Instant::now();
-        let mut message = message.clone();
-        message["id"] = json!(id);
-        let answer = connection.send(message).await;
-        taken.push(begun.elapsed());
-        for expected in expected {
-            assert!(answer.contains(expected), "{what}: {answer}");
+    let started = Instant::now();
+    loop {
+        let mut taken = Vec::new();
+        for id in 1..=CALLS {
+            let begun = Instant::now();
+            let mut message = message.clone();
+            message["id"] = json!(id);
+            let answer = connection.send(message).await;
+            taken.push(begun.elapsed());
+            for expected in expected {
+                assert!(answer.contains(expected), "{what}: {answer}");
+            }
         }
+        taken.sort();
+        if taken[CALLS / 2] < work + DELAYED {
+            return;
+        }
+        let modern = connection.modern;
+        assert!(started.elapsed() < HANG, "{what}, modern: {modern}: {taken:?}");
     }
-    taken.sort();
-    assert!(taken[CALLS / 2] < work + DELAYED, "{what}, modern: {}: {taken:?}", connection.modern);
 }
 
 #[tokio::test]

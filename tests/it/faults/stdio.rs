@@ -9,13 +9,14 @@ use mcp_composite::{
 use serde_json::json;
 use tower::ServiceExt;
 
-use super::{LATE, assert_failed, both, both_within, far, leave_nothing_behind, until_called};
+use super::{
+    LATE, MINUTE, assert_failed, both, both_within, far, leave_nothing_behind, until_called,
+};
 use crate::{
     programs::{example, is_running},
     support::{soon, until},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
 const LOST: [&str; 3] =
     ["failed", "service", "the connection to backend `far` was lost before it answered"];
 async fn start() -> RemoteService {
@@ -33,7 +34,7 @@ async fn pid(remote: &RemoteService) -> Option<u64> {
 #[tokio::test]
 async fn faulty_reply_fails_only_its_branch() {
     let remote = start().await;
-    let service = both(remote.clone());
+    let (service, late) = (both_within(MINUTE, remote.clone()), both(remote.clone()));
     let process = pid(&remote).await.unwrap();
     let cases = [
         ("failure", ["failed", "tool", "a fault"]),
@@ -44,8 +45,9 @@ async fn faulty_reply_fails_only_its_branch() {
         ("silent", LATE),
     ];
     for (how, expected) in cases {
-        assert_failed(&far(&service, how, &json!({ "how": how })).await, expected, how);
-        let well = far(&service, "well", &json!({})).await;
+        let service = if expected == LATE { &late } else { &service };
+        assert_failed(&far(service, how, &json!({ "how": how })).await, expected, how);
+        let well = far(service, "well", &json!({})).await;
         assert_eq!(well["output"]["marker"], "well", "after {how}");
     }
     assert_eq!(pid(&remote).await, Some(process), "none of it is a reason to start anew");
@@ -53,7 +55,7 @@ async fn faulty_reply_fails_only_its_branch() {
 
 #[tokio::test]
 async fn second_response_to_a_request_is_ignored() {
-    let service = both(start().await);
+    let service = both_within(MINUTE, start().await);
     for round in 0..20 {
         let marker = format!("round {round}");
         let branch = far(&service, &marker, &json!({ "how": "twice" })).await;
@@ -63,7 +65,7 @@ async fn second_response_to_a_request_is_ignored() {
 
 #[tokio::test]
 async fn response_to_a_cancelled_call_is_ignored() {
-    let service = both(start().await);
+    let service = both_within(MINUTE, start().await);
     let late = json!({ "how": "late", "ms": 300 });
     for (round, patience) in [0, 50, 100].into_iter().enumerate() {
         let call = far(&service, "given up", &late);
@@ -76,7 +78,7 @@ async fn response_to_a_cancelled_call_is_ignored() {
 
 #[tokio::test]
 async fn server_request_outside_a_call_has_no_effect() {
-    let service = both(start().await);
+    let service = both_within(MINUTE, start().await);
     let branch = far(&service, "mine", &json!({ "how": "asks" })).await;
     assert_eq!(branch["output"]["marker"], "mine");
 }
@@ -94,7 +96,7 @@ async fn oversized_reply_fails_only_its_branch() {
 async fn lost_process_is_restarted_and_cleaned_up() {
     for how in ["exit", "killed", "breaks-off"] {
         let remote = start().await;
-        let service = both(remote.clone());
+        let service = both_within(MINUTE, remote.clone());
         let process = pid(&remote).await.unwrap();
         assert_failed(&far(&service, "mine", &json!({ "how": how })).await, LOST, how);
         until(async || pid(&remote).await.is_some_and(|again| again != process)).await;
@@ -107,7 +109,7 @@ async fn lost_process_is_restarted_and_cleaned_up() {
 #[tokio::test]
 async fn lost_process_fails_all_of_its_running_calls() {
     let remote = start().await;
-    let service = both(remote.clone());
+    let service = both_within(MINUTE, remote.clone());
     let slow = json!({ "how": "slow", "ms": 60_000 });
     let slow: Vec<_> = (0..8).map(|place| (format!("slow {place}"), slow.clone())).collect();
     let slow = slow.iter().map(|(marker, slow)| far(&service, marker, slow));
