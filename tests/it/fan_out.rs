@@ -955,11 +955,11 @@ async fn branches_do_not_start_after_the_deadline() {
     let server = Server::new().tool(
         "a",
         Answer::from_fn(|_| async {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(400));
             Answer::text("done")
         }),
     );
-    let definition = of(FanOut::new(["a"; 50]).sequential()).timeout(Duration::from_millis(50));
+    let definition = of(FanOut::new(["a"; 50]).sequential()).timeout(Duration::from_secs(1));
     let result = run_all(&stack(&server, [definition])).await;
     assert_eq!(status_of(&result, "a"), "completed");
     assert_eq!(status_of(&result, "a_50"), "skipped");

@@ -81,6 +81,7 @@ struct Client {
     log: Log,
     does: Person,
     can_ask: bool,
+    era: Era,
     /// All who are asked about "both" wait for each other before they answer.
     both: Arc<Barrier>,
 }
@@ -97,10 +98,11 @@ struct Connected {
 impl Client {
     fn new(does: Person) -> Self {
         let can_ask = does("") != Does::NotExist;
-        Self { log: Log::default(), does, can_ask, both: Arc::new(Barrier::new(2)) }
+        let both = Arc::new(Barrier::new(2));
+        Self { log: Log::default(), does, can_ask, era: Era::Legacy, both }
     }
 
-    async fn join<T, E, A>(self, transport: T, era: Era) -> Connected
+    async fn join<T, E, A>(mut self, transport: T, era: Era) -> Connected
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
@@ -111,6 +113,7 @@ impl Client {
                 preferred_versions: vec![ProtocolVersion::V_2026_07_28],
             },
         };
+        self.era = era;
         let log = self.log.clone();
         let client = soon(self.serve_with_lifecycle(transport, lifecycle)).await.unwrap();
         Connected { client, log, between: Vec::new() }
@@ -155,7 +158,12 @@ impl ClientHandler for Client {
             Does::SayNo => Ok(ElicitResult::new(ElicitationAction::Decline)),
             Does::Close => Ok(ElicitResult::new(ElicitationAction::Cancel)),
             Does::SayYesTooLate => {
-                sleep(2 * SHORT).await;
+                match self.era {
+                    Era::Legacy => self.log.wait_for("withdrawn").await,
+                    // The composite does not withdraw the question, and reads the clock when the
+                    // answer arrives.
+                    Era::Modern => sleep(2 * SHORT).await,
+                }
                 Ok(yes)
             }
             Does::Think => std::future::pending().await,

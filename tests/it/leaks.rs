@@ -98,6 +98,18 @@ struct Ends {
     cancelled: Mutex<Vec<(Peer<RoleClient>, RequestId)>>,
 }
 
+// === impl Ends ===
+
+impl Ends {
+    /// Cancels the abandoned calls once more.
+    async fn cancel_again(&self) {
+        let cancelled = self.cancelled.lock().unwrap().clone();
+        for (client, id) in cancelled {
+            client.notify_cancelled(CancelledNotificationParam::new(Some(id), None)).await.unwrap();
+        }
+    }
+}
+
 // === impl Count ===
 
 impl Count {
@@ -362,13 +374,6 @@ impl World {
         while let Some(end) = callers.join_next().await {
             end.unwrap();
         }
-        // rmcp sends from several tasks: on several threads, a cancellation can arrive before its
-        // call, and has no effect. By now, all calls have arrived.
-        sleep(Duration::from_millis(200)).await;
-        let cancelled = std::mem::take(&mut *ends.cancelled.lock().unwrap());
-        for (client, id) in cancelled {
-            client.notify_cancelled(CancelledNotificationParam::new(Some(id), None)).await.unwrap();
-        }
         ends
     }
 
@@ -418,11 +423,16 @@ impl World {
     }
 
     /// Asserts that nothing is left behind.
-    async fn is_left_as_it_was(&self) {
+    async fn is_left_as_it_was(&self, ends: &Ends) {
         let mut turns = 0;
         until(async || {
             turns += 1;
-            assert!(turns < 500, "it is left: {self:?}");
+            assert!(turns < 5_000, "it is left: {self:?}");
+            // rmcp sends from several tasks: on several threads, a cancellation can arrive before
+            // its call, and has no effect.
+            if turns % 20 == 1 {
+                ends.cancel_again().await;
+            }
             // Fewer, if an ending task was still counted at the beginning.
             self.is_idle() && alive_tasks() <= self.tasks
         })
@@ -517,8 +527,8 @@ async fn give_up<F: Future>(work: F, rng: &mut Rng) -> Option<F::Output> {
     if turns < 10 { None } else { timeout(time, work).await.ok() }
 }
 
-/// Asserts that all kinds of outcomes occurred, or the test proves nothing.
-fn all_happened(world: &World, ends: &Ends, at_least: usize) {
+/// Returns whether all kinds of outcomes occurred. If not, the test proves nothing.
+fn all_happened(world: &World, ends: &Ends, at_least: usize) -> bool {
     let counts = [
         &ends.answered,
         &ends.suspended,
@@ -527,22 +537,30 @@ fn all_happened(world: &World, ends: &Ends, at_least: usize) {
         &world.human.withdrawn,
     ]
     .map(|count| count.load(Ordering::SeqCst));
-    assert!(counts.iter().all(|&count| count >= at_least), "{counts:?}");
+    counts.iter().all(|&count| count >= at_least)
 }
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_runs_leak_nothing() {
     let world = Arc::new(World::new().await);
     let ends = world.run(5_000, 1).await;
-    world.is_left_as_it_was().await;
-    all_happened(&world, &ends, 100);
+    world.is_left_as_it_was(&ends).await;
+    assert!(all_happened(&world, &ends, 100));
 }
 
 // Uses several threads, so time cannot be paused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn runs_abandoned_on_several_threads_leak_nothing() {
     let world = Arc::new(World::new().await);
-    let ends = world.run(1_000, 100).await;
-    world.is_left_as_it_was().await;
-    all_happened(&world, &ends, 10);
+    let mut have_all_happened = false;
+    // The outcomes depend on the speed of the machine.
+    for seed in (100..2_000).step_by(100) {
+        let ends = world.run(1_000, seed).await;
+        world.is_left_as_it_was(&ends).await;
+        have_all_happened = all_happened(&world, &ends, 10);
+        if have_all_happened {
+            break;
+        }
+    }
+    assert!(have_all_happened);
 }

@@ -97,7 +97,7 @@ fn failed_or_late_branch_does_not_affect_the_others() {
         let server = server();
         let targets = ["now", "fails", "blocks", "panics", "hangs", "waits", "wakes"];
         let target = |tool| match tool {
-            "hangs" => Target::new(tool).timeout(Duration::from_millis(60)),
+            "hangs" => Target::new(tool).timeout(Duration::from_millis(300)),
             _ => Target::new(tool),
         };
         let composite = CompositeTool::new(

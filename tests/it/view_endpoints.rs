@@ -263,9 +263,12 @@ async fn calls_during_reloads_are_answered_by_their_own_view() {
     };
     let program = Program::start(&text(0), "127.0.0.1:0").await;
     let is_over = Cell::new(false);
-    let (program, is_over) = (&program, &is_over);
-    let calls = move |path: &'static str| async move {
-        let (mut answered, mut last) = (0, 0);
+    // The versions that have last answered in each place.
+    let seen = [const { Cell::new(None) }; 6];
+    let (program, is_over, seen) = (&program, &is_over, &seen);
+    let paths = ["/kept", "/kept", "/even", "/even", "/odd", "/odd"];
+    let calls = move |place: usize| async move {
+        let (path, seen) = (paths[place], &seen[place]);
         while !is_over.get() {
             let call = json!({ "name": "which", "arguments": {} });
             let (status, answer) = answer(program.request_at(path, "tools/call", call)).await;
@@ -280,24 +283,21 @@ async fn calls_during_reloads_are_answered_by_their_own_view() {
                 continue;
             };
             let version: usize = version.parse().unwrap();
-            assert!(version >= last, "{path}: {version} after {last}");
-            (answered, last) = (answered + 1, version);
+            assert!(Some(version) >= seen.get(), "{path}: {version} after {seen:?}");
+            seen.set(Some(version));
         }
-        (answered, last)
     };
     let reloads = async {
         for version in 1..=RELOADS {
             program.reload(&text(version));
             until(async || program.log().matches("reloaded: ").count() == version).await;
+            // All clients of the current views have reached this version.
+            let removed = ["/odd", "/even"][version % 2];
+            let is_current =
+                |(path, seen): (&str, &Cell<_>)| path == removed || seen.get() == Some(version);
+            until(async || paths.into_iter().zip(seen).all(is_current)).await;
         }
-        // Each of the remaining views is called once more.
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         is_over.set(true);
     };
-    let paths = ["/kept", "/kept", "/even", "/even", "/odd", "/odd"];
-    let (answered, ()) = tokio::join!(join_all(paths.map(calls)), reloads);
-    for (path, (count, last)) in paths.into_iter().zip(answered) {
-        assert!(count > 0, "{path}");
-        assert!(path == "/odd" || last == RELOADS, "{path}: {last}");
-    }
+    tokio::join!(join_all((0..paths.len()).map(calls)), reloads);
 }

@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Stdio, time::Duration};
 use mcp_composite::lock::Lock;
 use rmcp::{RoleClient, ServiceExt, service::RunningService};
 use tempfile::{TempDir, tempdir};
-use tokio::process::{Child, Command};
+use tokio::{
+    process::{Child, Command},
+    time::Instant,
+};
 
 use crate::{
     backends::{backend, composite},
@@ -149,14 +152,23 @@ async fn partially_written_file_is_not_applied() {
     let program = Program::start(&full, &["--watch"]).await;
     assert!(program.has("two_echo").await);
     let file = program.folder.path().join("gateway.toml");
-    for _ in 0..3 {
+    let (mut brief, mut long) = (0, 0);
+    while brief < 3 {
+        let begun = Instant::now();
         fs::write(&file, one()).unwrap();
         tokio::time::sleep(Duration::from_millis(400)).await;
         fs::write(&file, full.concat() + "# again\n").unwrap();
+        // The program checks the file each second, and applies it after two checks without a
+        // change. On a busy machine, both may see the same part.
+        if begun.elapsed() < Duration::from_secs(1) {
+            brief += 1;
+        } else {
+            long += 1;
+        }
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
     program.logs("reloaded: kept `one`, `two`").await;
-    assert!(!program.log().contains("removed"), "{}", program.log());
+    assert!(program.log().matches("removed").count() <= long, "{}", program.log());
     program.end().await;
 }
 

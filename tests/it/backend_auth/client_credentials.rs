@@ -69,14 +69,17 @@ async fn token_is_renewed_shortly_before_it_expires() {
     let (issuer, backend) = (Issuer::start().await, Protected::start(Era::Modern, true).await);
     issuer.lifetime(2);
     let remote = connect(&backend, issuer.client());
-    assert_eq!(token_of_call(&remote).await, "token-1");
+    token_of_call(&remote).await;
+    // On a busy machine, the first call may already use a second token.
+    let before = issuer.count();
     // A quarter of the lifetime is left.
     tokio::time::sleep(Duration::from_millis(1600)).await;
     issuer.lifetime(3600);
     // All calls wait for the same token.
     let tokens = join_all((0..20).map(|_| token_of_call(&remote))).await;
-    assert!(tokens.iter().all(|token| token == "token-2"), "{tokens:?}");
-    assert_eq!(issuer.count(), 2);
+    let next = format!("token-{}", before + 1);
+    assert!(tokens.iter().all(|token| *token == next), "{tokens:?}");
+    assert_eq!(issuer.count(), before + 1);
 }
 
 #[tokio::test]

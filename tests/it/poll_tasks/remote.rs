@@ -17,6 +17,9 @@ use crate::{
     support::{Era, Log, connect, soon, until},
 };
 
+/// The duration of the tool `work`, which is longer than the timeout of a request.
+const WORK: Duration = Duration::from_millis(1_250);
+
 /// A server whose tools run as tasks of rmcp's task manager if the client supports tasks, and
 /// otherwise reply directly.
 #[derive(Clone, Default)]
@@ -60,7 +63,7 @@ async fn run(tool: String, task: Option<TaskContext>) -> Result<CallToolResult, 
     let result = || CallToolResult::success(vec![ContentBlock::text(kind)]);
     match (&*tool, task) {
         ("work", _) => {
-            sleep(SECOND / 4).await;
+            sleep(WORK).await;
             let mut result = result();
             let info = json!({ "io.modelcontextprotocol/serverInfo": { "name": "managed" } });
             result.meta = Some(serde_json::from_value(info).unwrap());
@@ -252,9 +255,8 @@ async fn gateway_waits_longer_than_the_timeout_of_a_request() {
 
     let backend = Managed::new();
     let server = crate::http::serve(backend.clone(), false).await;
-    // The tool takes 250 ms.
     let text = format!(
-        "[[backends]]\nname = 'far'\nurl = 'http://{}/'\ntimeout = '200ms'\n\
+        "[[backends]]\nname = 'far'\nurl = 'http://{}/'\ntimeout = '1s'\n\
          [[composite_tools]]\nname = 'job'\ndescription = 'Works'\nstrategy = 'pipeline'\n\
          steps = [{{ id = 'work', tool = 'far_work' }}]\n",
         server.address
@@ -267,7 +269,14 @@ async fn gateway_waits_longer_than_the_timeout_of_a_request() {
         assert_eq!(super::text(&reply), "task");
     }
     let calling = gateway.service().oneshot(call("far_hangs", json!({})));
-    assert!(timeout(SECOND, calling).await.is_err());
+    let hangs = async {
+        until(async || backend.log.lines().len() == 3).await;
+        sleep(WORK).await;
+    };
+    tokio::select! {
+        reply = calling => panic!("{reply:?}"),
+        () = soon(hangs) => (),
+    }
     soon(until(async || backend.tasks.running_task_count() == 0)).await;
     assert_eq!(backend.log.lines(), ["call true", "call true", "call true", "cancel"]);
     gateway.close().await;
