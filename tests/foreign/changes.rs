@@ -18,7 +18,7 @@ fn script(client: Client, connect: &Value) -> Value {
     for (add, name) in [("old_add_tool", "one"), ("new_add_tool", "two")] {
         let name = format!("{client:?}-{name}");
         steps.push(json!({ "call_tool": { "name": add, "arguments": { "name": name } } }));
-        steps.push(json!({ "wait_for_tools_changed": { "within_ms": 30_000 } }));
+        steps.push(json!({ "wait_for_tools_changed": { "within_ms": 60_000 } }));
     }
     steps.push(json!({ "list_tools": {} }));
     let call = json!({ "name": format!("new_{client:?}-two") });

@@ -11,7 +11,8 @@ use crate::{
     backends::{child, everything, fan_out, misbehaving, time},
     clients::Client,
     gateway::{Gateway, program},
-    http_backend::{free_port, serve_everything},
+    http_backend::serve_everything,
+    ports::free_port,
     processes::{Process, signal},
     support::{Folder, example, machine},
 };

@@ -173,10 +173,10 @@ class Steps:
         )
         return {"result": plain(completion)}
 
-    async def step_wait_for_notification(self, method, within_ms=5000):
+    async def step_wait_for_notification(self, method, within_ms=60_000):
         return {"result": await self.heard.next(method, within_ms)}
 
-    async def step_wait_for_tools_changed(self, within_ms=5000):
+    async def step_wait_for_tools_changed(self, within_ms=60_000):
         return await self.step_wait_for_notification("notifications/tools/list_changed", within_ms)
 
     async def step_notifications(self):

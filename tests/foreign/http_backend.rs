@@ -1,7 +1,7 @@
 //! A server over HTTP behind the gateway.
 
 use std::{
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     process::{Command, Stdio},
 };
 
@@ -10,14 +10,10 @@ use serde_json::json;
 use crate::{
     backends::{everything_program, misbehaving},
     gateway::{BOTH, Wire},
+    ports::free_port,
     processes::Process,
     support::{Folder, until},
 };
-
-/// Returns a free port, unless another process takes it in this very moment.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 pub(crate) fn serve_everything(port: u16) -> Process {
     let mut command = Command::new("node");

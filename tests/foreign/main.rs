@@ -17,6 +17,8 @@ mod gateway;
 mod http_backend;
 mod lock;
 mod mermaid;
+#[path = "../restate/ports.rs"]
+mod ports;
 mod processes;
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../it/programs.rs"]

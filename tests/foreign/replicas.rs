@@ -26,7 +26,7 @@ use tokio::{task::JoinSet, time::sleep};
 use crate::{
     clients::Client,
     gateway::gateway,
-    http_backend::free_port,
+    ports::free_port,
     processes::Process,
     releases::{Releases, Served},
     support::{Folder, alone, example_file, until},

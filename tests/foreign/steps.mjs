@@ -149,7 +149,7 @@ function stepsOf(client, callTool, heard, own) {
     unsubscribe: async (params) => ({ result: await client.unsubscribeResource(params) }),
     listen: async (filter) => ({ result: (await client.listen(filter)).honoredFilter }),
     complete: async (params) => ({ result: await client.complete(params) }),
-    wait_for_notification: async ({ method, within_ms = 5000 }) => ({
+    wait_for_notification: async ({ method, within_ms = 60_000 }) => ({
       result: await heard.next(method, within_ms),
     }),
     wait_for_tools_changed: ({ within_ms }) =>

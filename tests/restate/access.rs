@@ -11,8 +11,9 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
+    ports::free_port,
     replica::{APPROVAL, Replica},
-    server::{Server, free_port},
+    server::Server,
 };
 
 const WORK: &str = r#"

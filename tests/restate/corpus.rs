@@ -27,8 +27,9 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::{
     case::{self, Driver, InMemory},
-    replica::serve,
-    server::{Server, free_port},
+    ports::free_port,
+    replica::{HANG, serve},
+    server::Server,
 };
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -192,7 +193,7 @@ fn workflow_cases_meet_their_expectations_in_restate() {
             continue;
         }
         run += 1;
-        let case = async { timeout(Duration::from_secs(30), case::run(&text, &driver)).await };
+        let case = async { timeout(HANG, case::run(&text, &driver)).await };
         match runtime.block_on(case) {
             Ok(Ok(())) => (),
             Ok(Err(differences)) => {

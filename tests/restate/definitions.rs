@@ -4,10 +4,7 @@ use mcp_composite::testing::{Answer, Server as Tools};
 use rmcp::model::TaskPayload;
 use serde_json::json;
 
-use super::{
-    replica::Replica,
-    server::{Server, free_port},
-};
+use super::{ports::free_port, replica::Replica, server::Server};
 
 const FILE: &str = r#"
 [[composite_tools]]

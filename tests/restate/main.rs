@@ -11,6 +11,7 @@ mod corpus;
 mod definitions;
 mod expiry;
 mod listener;
+mod ports;
 mod program;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/programs.rs"]
@@ -20,18 +21,18 @@ mod rejections;
 mod replica;
 mod server;
 
-use std::{thread, time::Duration};
+use std::{pin::pin, sync::Arc, thread, time::Duration};
 
+use futures::poll;
 use mcp_composite::testing::{Answer, Server as Tools};
 use rmcp::model::{TaskPayload, Tool, ToolAnnotations};
 use serde_json::json;
-use tokio::time::sleep;
-
-use self::{
-    balancer::Balancer,
-    replica::Replica,
-    server::{Server, free_port},
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::sleep,
 };
+
+use self::{balancer::Balancer, ports::free_port, replica::Replica, server::Server};
 
 const FILE: &str = r#"
 [[composite_tools]]
@@ -97,6 +98,11 @@ steps = [{ id = "first", tool = "read" }, { id = "second", tool = "read" }]
 "#;
 
 fn tools() -> Tools {
+    tools_with(Answer::text("read").after(Duration::from_secs(2)))
+}
+
+/// Returns the tools, with these answers of the tool that may be called again.
+fn tools_with(answers: Answer) -> Tools {
     let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
     let read = Tool::new("read", "Reads", schema)
         .with_annotations(ToolAnnotations::new().read_only(true).open_world(false));
@@ -106,7 +112,7 @@ fn tools() -> Tools {
         .tool("flaky", Answer::failure("busy").times(2).then(Answer::text("flaky")))
         .tool("echo", Answer::echo())
         .hangs("hangs")
-        .tool_as(read, Answer::text("read").after(Duration::from_secs(2)))
+        .tool_as(read, answers)
 }
 
 fn start(server: &Server, port: u16) -> Replica {
@@ -130,7 +136,12 @@ async fn start_until(replica: &Replica, composite: &str, tool: &str, times: usiz
 /// Starts a task in a process that crashes during a call of a tool, which is the call with this
 /// number. Returns the ID of the task.
 fn crash_during(server: &Server, port: u16, composite: &str, tool: &str, call: usize) -> String {
-    let replica = start(server, port);
+    // The last call does not end before the crash.
+    let answers = match call {
+        1 => Answer::never(),
+        call => Answer::text("read").times(call - 1).then(Answer::never()),
+    };
+    let replica = Replica::start(server, port, FILE, tools_with(answers));
     let id = replica.block_on(start_until(&replica, composite, tool, call));
     replica.kill();
     id
@@ -271,17 +282,29 @@ fn calls_go_on_while_the_server_restarts() {
 fn call_of_a_process_out_of_reach_is_not_lost() {
     let server = Server::start();
     let balancer = Balancer::start();
+    let go = Arc::new(Semaphore::new(0));
     let start = || {
-        let written = Answer::text("written").after(Duration::from_secs(2));
+        let go = go.clone();
+        let written = Answer::from_fn(move |_| {
+            let go = go.clone();
+            async move {
+                go.acquire().await.unwrap().forget();
+                Answer::text("written")
+            }
+        });
         Replica::start_behind(&server, &balancer, FILE, tools().tool("hangs", written))
     };
     let first = start();
     let id = first.block_on(start_until(&first, "writes", "hangs", 1));
 
     let other = start();
+    go.add_permits(1);
     thread::scope(|scope| {
-        let first = scope.spawn(|| first.block_on(async { sleep(Duration::from_secs(4)).await }));
+        let (ended, end) = oneshot::channel::<()>();
+        // The first process works until the task has ended.
+        let first = scope.spawn(|| first.block_on(async { drop(end.await) }));
         assert_eq!(other.block_on(other.service.text(&id)), "written");
+        drop(ended);
         first.join().unwrap();
     });
     assert_eq!(first.tools.called(), ["fast", "hangs"]);
@@ -292,10 +315,22 @@ fn call_of_a_process_out_of_reach_is_not_lost() {
 fn shutdown_waits_for_calls_and_starts_no_others() {
     let server = Server::start();
     let port = free_port();
-    let replica = start(&server, port);
+    let go = Arc::new(Semaphore::new(0));
+    let waits = go.clone();
+    let slow = Answer::from_fn(move |_| {
+        let go = waits.clone();
+        async move {
+            go.acquire().await.unwrap().forget();
+            Answer::text("slow")
+        }
+    });
+    let replica = Replica::start(&server, port, FILE, tools().tool("slow", slow));
     let id = replica.block_on(async {
         let id = start_until(&replica, "report", "slow", 1).await;
-        replica.registry.finished().await;
+        let mut finished = pin!(replica.registry.finished());
+        assert!(poll!(&mut finished).is_pending());
+        go.add_permits(1);
+        finished.await;
         id
     });
     let mut first = replica.tools.called();

@@ -13,8 +13,10 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::{
+    ports::free_port,
     programs::{PROGRAM, example},
-    server::{Server, free_port},
+    replica::HANG,
+    server::Server,
 };
 
 const FILE: &str = r#"
@@ -60,7 +62,7 @@ impl Program {
             .unwrap();
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", http)).is_err() {
-            assert!(start.elapsed() < Duration::from_secs(30), "the program does not listen");
+            assert!(start.elapsed() < HANG, "the program does not listen");
             thread::sleep(Duration::from_millis(20));
         }
         Self { process, http }
@@ -104,7 +106,7 @@ impl Program {
             if let Some(id) = created["result"]["taskId"].as_str() {
                 return id.to_owned();
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "{created}");
+            assert!(start.elapsed() < HANG, "{created}");
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -117,7 +119,7 @@ impl Program {
             if response["result"]["status"] == status {
                 return response;
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "{response}");
+            assert!(start.elapsed() < HANG, "{response}");
             thread::sleep(Duration::from_millis(50));
         }
     }

@@ -18,14 +18,11 @@ use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tower::{Layer, ServiceExt};
 
-use super::{
-    balancer::Balancer,
-    server::{Server, free_port},
-};
+use super::{balancer::Balancer, ports::free_port, server::Server};
 
 /// A file with the composite `approval`, which asks a question and then calls the tool `after`.
 pub(crate) const APPROVAL: &str = r#"
@@ -39,6 +36,9 @@ steps = [
     { id = "after", tool = "after", depends_on = ["sure"] },
 ]
 "#;
+/// The time after which a test fails because something hangs. It is much longer than anything takes
+/// on a busy machine.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 /// The key of `_meta` that contains the caller of a request.
 const CALLER: &str = "example.com/caller";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -122,15 +122,13 @@ impl Replica {
 
     pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(60), future).await.expect("it takes too long")
+            tokio::time::timeout(HANG, future).await.expect("it takes too long")
         })
     }
 
     /// Ends the process like a crash: all calls and connections end at once.
     pub(crate) fn kill(self) {
         self.runtime.shutdown_background();
-        // The port is free when the tasks of the runtime are dropped.
-        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -141,20 +139,26 @@ pub(crate) async fn serve(runtime: &Runtime, restate: &RestateServer, server: &S
 }
 
 async fn listen(runtime: &Runtime, restate: &RestateServer, port: u16) {
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    // After a crash, the port is free when the tasks of the runtime are dropped.
+    let start = Instant::now();
+    let listener = loop {
+        match TcpListener::bind(("127.0.0.1", port)).await {
+            Ok(listener) => break listener,
+            Err(error) => assert!(start.elapsed() < HANG, "cannot listen at {port}: {error}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    };
     runtime.handle().spawn(restate.serve(listener, pending()).unwrap());
 }
 
 async fn register(restate: &RestateServer, server: &Server, port: u16) {
     let url = format!("http://127.0.0.1:{port}");
     // The server may have just started.
-    for _ in 0..100 {
-        if restate.register(&server.admin(), &url).await.is_ok() {
-            return;
-        }
+    let start = Instant::now();
+    while let Err(error) = restate.register(&server.admin(), &url).await {
+        assert!(start.elapsed() < HANG, "{error}");
         sleep(Duration::from_millis(100)).await;
     }
-    restate.register(&server.admin(), &url).await.unwrap();
 }
 
 // === impl Service ===

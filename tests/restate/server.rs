@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::LazyLock,
@@ -12,6 +12,8 @@ use std::{
 
 use tempfile::TempDir;
 use tokio::time::Instant;
+
+use super::{ports::free_port, replica::HANG};
 
 /// A key with which a server signs its requests, and its public key. Only for tests.
 const IDENTITY: (&str, &str) = (
@@ -97,10 +99,6 @@ impl Drop for Server {
     }
 }
 
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn spawn(folder: &Path, ingress: u16, admin: u16, node: u16) -> Child {
     let mut command = Command::new(&*PROGRAM);
     let key = folder.join(KEY_FILE);
@@ -132,7 +130,7 @@ fn spawn(folder: &Path, ingress: u16, admin: u16, node: u16) -> Child {
     for port in [ingress, admin] {
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert_eq!(process.try_wait().unwrap(), None, "the server has ended");
-            assert!(start.elapsed() < Duration::from_secs(60), "the server does not listen");
+            assert!(start.elapsed() < HANG, "the server does not listen");
             thread::sleep(Duration::from_millis(20));
         }
     }
