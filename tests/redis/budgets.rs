@@ -258,7 +258,7 @@ async fn maximum_timeout_and_lease_are_accepted() {
 async fn keys_expire_when_a_budget_is_full_again() {
     let server = Server::start();
     let store = replica(&server).budgets();
-    let budget = calls(3).refill(Refill::new(3, Duration::from_millis(50)));
+    let budget = calls(3).refill(Refill::new(3, Duration::from_secs(1)));
     reserve(&store, &budget, 3).await.unwrap().settle(3);
     store.flush().await;
     assert!(!server.keys().is_empty());

@@ -95,14 +95,14 @@ async fn replicas_share_a_result() {
 #[tokio::test]
 async fn shared_result_expires() {
     let server = Server::start();
-    let ttl = Duration::from_millis(700);
+    let ttl = Duration::from_secs(2);
     let [one, other] = ["one", "other"].map(tools);
     let [first, second] =
         [&one, &other].map(|tools| gateway(rule(&replica(&server), ttl).per(Per::All), tools));
     let begun = Instant::now();
     text(&first, look(json!({}))).await;
     let left: i64 = server.tell(&format!("PTTL {}", server.keys()[0])).trim()[1..].parse().unwrap();
-    assert!((1..=700).contains(&left), "{left}");
+    assert!((1..=2_000).contains(&left), "{left}");
     sleep(ttl / 2).await;
     let read = text(&second, look(json!({}))).await;
     // On a busy machine, the result may have expired already.
@@ -208,10 +208,15 @@ async fn unresponsive_server_delays_one_call() {
     text(&gateway, look(json!({}))).await;
     server.pause();
     let begun = Instant::now();
-    for n in 0..5 {
-        assert_eq!(text(&gateway, look(json!({ "n": n }))).await, "other");
-    }
-    assert!(begun.elapsed() >= timeout && begun.elapsed() < 3 * timeout, "{:?}", begun.elapsed());
+    assert_eq!(text(&gateway, look(json!({ "n": 0 }))).await, "other");
+    assert!(begun.elapsed() >= timeout, "{:?}", begun.elapsed());
+    // If each call waited for the server, they would take more than a minute.
+    soon(async {
+        for n in 1..200 {
+            assert_eq!(text(&gateway, look(json!({ "n": n }))).await, "other");
+        }
+    })
+    .await;
     server.resume();
 }
 

@@ -177,8 +177,8 @@ async fn what_refills_comes_back_as_often_as_it_should(store: impl Store) {
     const EVERY: Duration = Duration::from_millis(50);
     let budget = calls(4).refill(Refill::new(2, EVERY));
     let start = Instant::now();
-    let mut admitted = 0;
-    while start.elapsed() < 10 * EVERY {
+    let (mut admitted, mut waits) = (0, 0);
+    while admitted < 20 {
         match reserve(&store, &budget, 1).await {
             Ok(permit) => {
                 permit.settle(1);
@@ -188,13 +188,17 @@ async fn what_refills_comes_back_as_often_as_it_should(store: impl Store) {
                 let retry_after = retry_after.expect("it comes back");
                 assert!(retry_after <= EVERY, "{retry_after:?}");
                 sleep(retry_after).await;
+                waits += 1;
             }
             Err(other) => panic!("{other}"),
         }
     }
-    // On a slow machine fewer ticks are counted, never more.
+    // On a slow machine more ticks are counted, never fewer.
     let ticks = start.elapsed().as_millis() / EVERY.as_millis();
-    assert!((8..=4 + 2 * ticks).contains(&admitted), "{admitted} in {ticks} ticks");
+    assert!(admitted <= 4 + 2 * ticks, "{admitted} in {ticks} ticks");
+    // Each wait is for a tick, of which the last sixteen need eight. Clocks differ by a moment, in
+    // which a second wait may be needed.
+    assert!(waits <= 2 * 8, "{waits} waits");
 }
 
 async fn debts_are_paid_first(store: impl Store) {

@@ -6,6 +6,8 @@ mod budgets;
 mod cached_results;
 mod contract;
 mod outages;
+#[path = "../restate/ports.rs"]
+mod ports;
 #[expect(dead_code, reason = "some of it is for other tests")]
 #[path = "../it/programs.rs"]
 mod programs;
@@ -19,19 +21,17 @@ mod support;
 mod suspended_runs;
 mod tasks;
 
-use std::time::Duration;
-
 use mcp_composite::{
     budget::{Budget, BudgetPermit, BudgetStore, Denied, ReserveReply, Unit},
     redis::{RedisBudgets, RedisServer},
 };
 
-use self::server::Server;
+use self::{server::Server, support::HANG};
 
 /// Returns a store as one replica has it, sharing only the server. Its timeout is long, since the
 /// machine may be busy.
 fn replica(server: &Server) -> RedisServer {
-    RedisServer::new(&server.url()).unwrap().timeout(Duration::from_secs(60))
+    RedisServer::new(&server.url()).unwrap().timeout(HANG)
 }
 
 /// Returns the budgets of this many replicas.

@@ -15,7 +15,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::programs::signal;
+use crate::{ports::free_port, programs::signal, support::HANG};
 
 /// A server that stores nothing on disk, and ends with the test.
 pub(crate) struct Server {
@@ -46,7 +46,7 @@ impl Server {
     }
 
     pub(crate) fn start_with(arguments: &[&'static str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let process = spawn(port, arguments);
         Self { process, port, arguments: arguments.to_vec() }
     }
@@ -92,6 +92,13 @@ impl Server {
         calls.split(',').next().unwrap().parse().unwrap()
     }
 
+    /// Returns the number of bytes that it has sent.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        let stats = self.tell("INFO stats");
+        let (_, bytes) = stats.split_once("total_net_output_bytes:").unwrap();
+        bytes.lines().next().unwrap().parse().unwrap()
+    }
+
     /// Returns all its keys.
     pub(crate) fn keys(&self) -> Vec<String> {
         let answer = self.tell("KEYS *");
@@ -118,7 +125,7 @@ fn spawn(port: u16, arguments: &[&str]) -> Child {
     let start = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert_eq!(process.try_wait().unwrap(), None, "`redis-server` has ended");
-        assert!(start.elapsed() < Duration::from_secs(60), "`redis-server` does not listen");
+        assert!(start.elapsed() < HANG, "`redis-server` does not listen");
         thread::sleep(Duration::from_millis(5));
     }
     process

@@ -160,7 +160,7 @@ async fn oversized_item_is_not_sent() {
 #[tokio::test]
 async fn result_is_returned_to_its_caller_until_it_expires() {
     let server = Server::start();
-    let [one, other] = [(); 2].map(|()| replica(&server).results().ttl(Duration::from_secs(1)));
+    let [one, other] = [(); 2].map(|()| replica(&server).results().ttl(Duration::from_secs(2)));
     let handle = one.put(b"whole".to_vec(), b"alice", Some(b"alice")).await.unwrap();
     for _ in 0..3 {
         assert_eq!(other.get(&handle, b"alice", Some(b"alice")).await.unwrap(), b"whole");
