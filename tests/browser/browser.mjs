@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 const require = createRequire(`${process.argv[2]}/package.json`);
 const puppeteer = require("puppeteer-core");
 
-const TIMEOUT = 20_000;
+const TIMEOUT = 60_000;
 
 const browser = await puppeteer.launch({
   executablePath: process.env.CHROMIUM || "/usr/bin/chromium",

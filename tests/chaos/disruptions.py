@@ -79,8 +79,8 @@ class Disruptions:
         if random.random() < SHUTDOWNS:
             replica = random.choice(self.replicas)
             replica.signal(signal.SIGTERM)
-            if await replica.wait(20) is None:
-                self.tally.fail(f"replicas: replica {replica.number} did not stop in 20 s")
+            if await replica.wait(60) is None:
+                self.tally.fail(f"replicas: replica {replica.number} did not stop in 60 s")
                 await replica.kill()
             self.tally.count("replicas", "shut down")
         else:

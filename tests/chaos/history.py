@@ -13,11 +13,11 @@ LOST = re.compile(r"the server stopped while `([^`]+)` ran")
 UNSAVED = re.compile(r"the run cannot be stored|another process has taken over the run")
 TIMED_OUT = re.compile(r"timed out: no answer within")
 
-# The machine may be slow.
-SLACK = 4
+# The machine may be slow. Calls that a cancellation does not end take three times as long.
+SLACK = 30
 
-# The maximum time in seconds until the call of a replica reaches the backend.
-DELAY = 1
+# The maximum time in seconds until the call of a replica reaches the backend, on a slow machine.
+DELAY = 5
 
 
 class Run:

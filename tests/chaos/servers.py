@@ -11,10 +11,18 @@ import sys
 from gateway import Gateway
 
 
+# Ports below those that systems give to outgoing connections, any of which could take a port
+# before or between two starts of a program.
+PORTS = iter(random.sample(range(20_000, 32_000), 12_000))
+
+
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Returns a port for a program that cannot choose one and report it."""
+    for port in PORTS:
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    sys.exit("no port is free")
 
 
 async def listens(port, process, log):

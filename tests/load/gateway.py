@@ -1,6 +1,7 @@
 """The gateway under test, its file and its backend."""
 
 import asyncio
+import json
 import os
 import pathlib
 import re
@@ -108,7 +109,8 @@ class Backend:
         return self
 
     async def calls(self):
-        return await asyncio.to_thread(fetch, f"http://127.0.0.1:{self.port}/calls")
+        """Returns the numbers of calls in flight and of all calls."""
+        return json.loads(await asyncio.to_thread(fetch, f"http://127.0.0.1:{self.port}/calls"))
 
     async def stop(self):
         self.process.stdin.close()
@@ -147,7 +149,7 @@ class Gateway:
         return self
 
     async def listening(self, pattern):
-        for _ in range(200):
+        for _ in range(600):
             if found := re.search(pattern, self.log()):
                 return "127.0.0.1", int(found[1])
             if self.process.returncode is not None:
@@ -170,17 +172,22 @@ class Gateway:
         """Returns the number of open file descriptors."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
-    def client_connections(self):
-        """Returns the number of open TCP connections to the port of the clients."""
+    def client_ports(self):
+        """Returns the ports of clients whose TCP connections the program holds open."""
         local = f":{self.address[1]:04X}"
         lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
         sockets = (line.split() for line in lines)
-        # Without an inode, the system has accepted the connection, but the program has not. The
-        # states are ESTABLISHED and CLOSE_WAIT.
-        return sum(
-            fields[1].endswith(local) and fields[3] in ("01", "08") and fields[9] != "0"
+        # Without an inode, the system has accepted the connection, but the program has not, or the
+        # program has closed it. The states are ESTABLISHED and CLOSE_WAIT.
+        return [
+            int(fields[2].split(":")[1], 16)
             for fields in sockets
-        )
+            if fields[1].endswith(local) and fields[3] in ("01", "08") and fields[9] != "0"
+        ]
+
+    def client_connections(self):
+        """Returns the number of open TCP connections to the port of the clients."""
+        return len(self.client_ports())
 
     def probe(self, path):
         """Returns the answer of the listener for probes and metrics."""
@@ -203,5 +210,5 @@ class Gateway:
 
 
 def fetch(url):
-    with urllib.request.urlopen(url, timeout=5) as response:
+    with urllib.request.urlopen(url, timeout=60) as response:
         return response.read().decode()

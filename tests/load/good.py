@@ -10,7 +10,7 @@ import wire
 from gateway import LARGE, TOKENS
 
 # The time in seconds after which a call counts as lost.
-LOST = 30
+LOST = 60
 
 # The tools that clients call, with their weights.
 OPERATIONS = {

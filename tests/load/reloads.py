@@ -10,9 +10,9 @@ import messages
 import wire
 from gateway import TOKENS, configuration
 
-# The maximum time in seconds between a change and its effect: `--watch` takes three seconds, and a
-# reload at most six.
-TAKES = 12
+# The time in seconds after which a change counts as without effect. `--watch` takes three seconds,
+# and a reload at most six, but the machine may be busy.
+TAKES = 60
 
 # The text of the log for a rejected file.
 REJECTED = "the reload failed"

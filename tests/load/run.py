@@ -38,6 +38,9 @@ WARM_UP = 15
 # The pause after each load, in which everything that is limited in time ends.
 REST = max(IDLE, STORED_SECONDS) + 3
 
+# The time in seconds after the pause in which everything must have ended, on a busy machine.
+LONGEST_REST = 60
+
 # The duration of a load between two measurements, at most.
 LONGEST = 60
 
@@ -149,15 +152,13 @@ class Load:
         await asyncio.sleep(REST)
         # A stored result is removed when another one is stored.
         await hostile.stored_result(self, 400)
-        connections = self.gateway.client_connections()
-        for _ in range(20):
-            if not connections:
+        for _ in range(LONGEST_REST):
+            connections, calls = self.gateway.client_connections(), await self.backend.calls()
+            if not connections and calls["open"] == 0:
                 break
-            await asyncio.sleep(0.5)
-            connections = self.gateway.client_connections()
+            await asyncio.sleep(1)
         self.tally.check(not connections, f"{connections} connections of clients remain open")
-        calls = await self.backend.calls()
-        self.tally.check('"open": 0' in calls, f"calls are still open at the backend: {calls}")
+        self.tally.check(calls["open"] == 0, f"calls are still open at the backend: {calls}")
         return (*self.gateway.memory(), self.gateway.descriptors())
 
 
@@ -211,11 +212,11 @@ async def stop(load):
     async def slow_call(number):
         caller = GOOD_CALLERS[number % len(GOOD_CALLERS)]
         mark = messages.marker(caller, number)
-        params = messages.call("near_wait", mark, milliseconds=2000)
+        params = messages.call("near_wait", mark, milliseconds=4000)
         try:
             connection = await wire.Connection.open(gateway.address)
             request = messages.stateless(TOKENS[caller], number, "tools/call", params)
-            async with asyncio.timeout(DRAIN):
+            async with asyncio.timeout(good.LOST):
                 response = await connection.exchange(request)
             connection.close()
         except (wire.Closed, OSError) as error:
@@ -225,10 +226,14 @@ async def stop(load):
         tally.check(found == [mark], f"a call in flight at SIGTERM: {response.text()[:200]}")
         tally.count("calls in flight at SIGTERM", "answered")
 
+    before = (await load.backend.calls())["all"]
     calls = [asyncio.ensure_future(slow_call(number)) for number in range(24)]
-    await asyncio.sleep(0.7)
-    gateway.signal()
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(good.LOST):
+        while (await load.backend.calls())["all"] < before + len(calls):
+            await asyncio.sleep(0.1)
+        gateway.signal()
+        while "waiting up to" not in gateway.log():
+            await asyncio.sleep(0.1)
     try:
         connection = await wire.Connection.open(gateway.address)
         connection.close()
@@ -236,7 +241,7 @@ async def stop(load):
     except OSError:
         pass
     await asyncio.gather(*calls)
-    code = await gateway.wait(DRAIN + 10)
+    code = await gateway.wait(DRAIN + 60)
     tally.check(code == 0, f"the exit code after SIGTERM is {code}, not 0")
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import struct
+import time
 
 
 class Closed(Exception):
@@ -49,13 +50,16 @@ def request(method, path, headers, body=b""):
 class Connection:
     """A TCP connection to a server."""
 
-    def __init__(self, reader, writer):
+    def __init__(self, reader, writer, started):
         self.reader = reader
         self.writer = writer
+        # The time before the connection began.
+        self.started = started
 
     @classmethod
     async def open(cls, address, receive_buffer=None):
         """Connects. `receive_buffer` is the size in bytes of the receive buffer of the socket."""
+        started = time.monotonic()
         sock = socket.socket()
         sock.setblocking(False)
         try:
@@ -69,7 +73,7 @@ class Connection:
         except BaseException:
             sock.close()
             raise
-        return cls(reader, writer)
+        return cls(reader, writer, started)
 
     async def send(self, data):
         try:
@@ -133,6 +137,10 @@ class Connection:
         except OSError:
             pass
         return True
+
+    def port(self):
+        """Returns the port of this side."""
+        return self.writer.get_extra_info("sockname")[1]
 
     def close(self):
         self.writer.close()
