@@ -2,9 +2,9 @@
 //! charged to the same budget.
 //!
 //! ```sh
-//! cargo bench --bench budget                  # everything, some half a minute
-//! cargo bench --bench budget -- charged       # what has this in its name
-//! cargo bench --bench budget -- allocations   # no times, only allocations
+//! cargo bench -p benches --bench budget                  # everything, some half a minute
+//! cargo bench -p benches --bench budget -- charged       # what has this in its name
+//! cargo bench -p benches --bench budget -- allocations   # no times, only allocations
 //! ```
 //!
 //! The table compares cases of this run, and within each of its rounds; see

@@ -2,8 +2,8 @@
 //! service.
 //!
 //! ```sh
-//! cargo bench --bench cache --features cache                  # everything
-//! cargo bench --bench cache --features cache -- allocations   # no times, only allocations
+//! cargo bench -p benches --bench cache --features cache                  # everything
+//! cargo bench -p benches --bench cache --features cache -- allocations   # no times, only allocations
 //! ```
 
 #[path = "../fan_out/counting.rs"]

@@ -2,9 +2,9 @@
 //! calls made by hand.
 //!
 //! ```sh
-//! cargo bench --bench engine                  # everything, some two minutes
-//! cargo bench --bench engine -- chain         # what has this in its name
-//! cargo bench --bench engine -- allocations   # no times, only allocations
+//! cargo bench -p benches --bench engine                  # everything, some two minutes
+//! cargo bench -p benches --bench engine -- chain         # what has this in its name
+//! cargo bench -p benches --bench engine -- allocations   # no times, only allocations
 //! ```
 //!
 //! `more` is the time of a run beyond its calls: divide it by the number of steps. The table

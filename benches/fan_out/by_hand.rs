@@ -1,12 +1,11 @@
-//! Fan-outs written by hand instead of with this crate.
+//! A fan-out written by hand instead of with this crate: the yardstick.
 //!
-//! [`ByHand`] is the yardstick: it returns the same answer as a composite and gives the guarantees
+//! It returns the same answer as a composite and gives the guarantees
 //! of a fan-out. It supports only one shape of plan and no other feature of runs: no limits per
 //! run, costs, observers or questions.
 
 use std::{convert::Infallible, iter::repeat_n, sync::Arc, time::Duration};
 
-use futures::future::join_all;
 use jsonschema::Validator;
 use mcp_composite::message::{Context, Reply, Request, ToolAnswer};
 use rmcp::model::{
@@ -18,11 +17,11 @@ use tokio::{
     task::JoinSet,
     time::{Instant, timeout, timeout_at},
 };
-use tower::ServiceExt;
+use tower::{Service, ServiceExt, service_fn};
 
 use super::{
-    Leaf,
     answer::{Branch, Failure, answer, text},
+    leaf::Leaf,
 };
 
 /// The timeout of a branch, and of all of them together.
@@ -31,35 +30,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_RESULT_BYTES: usize = 64 << 20;
 const MAX_LEVELS: usize = 110;
 
-/// Concatenates the content of all targets, which run in the caller's task.
-pub(crate) async fn join_all_content(
-    leaf: Leaf,
-    targets: Arc<[String]>,
-    request: Request,
-) -> Result<Reply, Infallible> {
-    let requests = requests(&targets, request);
-    let replies = join_all(requests.map(|request| leaf.clone().oneshot(request))).await;
-    let replies = replies.into_iter().map(|Ok(reply)| reply);
-    Ok(concatenated(replies))
-}
-
-/// Concatenates the content of all targets, each of which runs in a task.
-pub(crate) async fn join_set_content(
-    leaf: Leaf,
-    targets: Arc<[String]>,
-    request: Request,
-) -> Result<Reply, Infallible> {
-    let mut tasks = JoinSet::new();
-    for (index, request) in requests(&targets, request).enumerate() {
-        let leaf = leaf.clone();
-        tasks.spawn(async move { (index, leaf.oneshot(request).await) });
-    }
-    let mut replies: Vec<_> = targets.iter().map(|_| None).collect();
-    while let Some(joined) = tasks.join_next().await {
-        let (index, Ok(reply)) = joined.expect("no target panics here");
-        replies[index] = Some(reply);
-    }
-    Ok(concatenated(replies.into_iter().flatten()))
+/// Returns a service that answers as the composite of a leaf does, with or without its report.
+pub(crate) fn by_hand(
+    leaf: &Leaf,
+    report: bool,
+) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+    let by_hand = ByHand::new(leaf, report);
+    service_fn(move |request| by_hand.clone().answer(request))
 }
 
 /// Returns the same answer as a composite, with or without its report.
@@ -67,7 +45,7 @@ pub(crate) async fn join_set_content(
 /// Arguments are checked, the run and each branch have a deadline, a panic fails only its branch,
 /// and the results of the branches are limited in bytes and depth.
 #[derive(Clone)]
-pub(crate) struct ByHand {
+struct ByHand {
     leaf: Leaf,
     targets: Arc<[String]>,
     schema: Arc<Validator>,
@@ -77,12 +55,12 @@ pub(crate) struct ByHand {
 // === impl ByHand ===
 
 impl ByHand {
-    pub(crate) fn new(leaf: &Leaf, report: bool) -> Self {
+    fn new(leaf: &Leaf, report: bool) -> Self {
         let schema = jsonschema::validator_for(&leaf.schema()).expect("the schema is sound");
         Self { leaf: leaf.clone(), targets: leaf.names(), schema: Arc::new(schema), report }
     }
 
-    pub(crate) async fn answer(self, mut request: Request) -> Result<Reply, Infallible> {
+    async fn answer(self, mut request: Request) -> Result<Reply, Infallible> {
         let begun = Instant::now();
         if let Err(why) = self.check(&mut request) {
             return Ok(ErrorData::invalid_params(why, None).into());
@@ -140,7 +118,7 @@ impl ByHand {
 }
 
 /// Returns the request for each target; the last one takes the arguments, the others clone them.
-fn requests(targets: &[String], request: Request) -> impl Iterator<Item = Request> {
+pub(crate) fn requests(targets: &[String], request: Request) -> impl Iterator<Item = Request> {
     let (message, mut context): (ClientRequest, Context) = request.into_parts();
     let arguments: JsonObject = match message {
         ClientRequest::CallToolRequest(call) => call.params.arguments.unwrap_or_default(),
@@ -153,16 +131,6 @@ fn requests(targets: &[String], request: Request) -> impl Iterator<Item = Reques
         let params = CallToolRequestParams::new(tool.clone()).with_arguments(arguments);
         Request::new(CallToolRequest::new(params), context)
     })
-}
-
-fn concatenated(replies: impl Iterator<Item = Reply>) -> Reply {
-    let mut content = Vec::new();
-    for reply in replies {
-        if let ToolAnswer::Result(result) = reply.into_tool_answer() {
-            content.extend(result.content);
-        }
-    }
-    CallToolResult::success(content).into()
 }
 
 fn tool_result(reply: Reply) -> Result<CallToolResult, Failure> {

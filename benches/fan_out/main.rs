@@ -2,11 +2,11 @@
 //! service and with fan-outs written by hand.
 //!
 //! ```sh
-//! cargo bench --bench fan_out                   # everything, some seven minutes
-//! cargo bench --bench fan_out -- pass_through   # one group
-//! cargo bench --bench fan_out -- ^fan_out/8/    # one width
-//! cargo bench --bench fan_out -- waits          # targets that wait; `computes`: or compute
-//! cargo bench --bench fan_out -- allocations    # no times, only allocations
+//! cargo bench -p benches --bench fan_out                   # everything, some seven minutes
+//! cargo bench -p benches --bench fan_out -- pass_through   # one group
+//! cargo bench -p benches --bench fan_out -- ^fan_out/8/    # one width
+//! cargo bench -p benches --bench fan_out -- waits          # targets that wait; `computes`: or compute
+//! cargo bench -p benches --bench fan_out -- allocations    # no times, only allocations
 //! ```
 //!
 //! The table at the end compares cases of this run. Compare nothing else: the
@@ -17,32 +17,27 @@
 mod answer;
 mod by_hand;
 mod counting;
+mod joined;
+mod leaf;
 mod measure;
+mod profile;
 mod waiting;
 
-use std::{
-    convert::Infallible,
-    env,
-    future::{Ready, ready},
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{convert::Infallible, env};
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, FanOut, Labels, TRACE},
+    composite::{Composite, CompositeTool, TRACE},
     message::{Reply, Request},
 };
-use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, ListToolsResult, Tool,
-};
 use serde_json::{Value, json};
-use tokio::runtime::Builder;
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Service, service_fn};
 
-use self::measure::{Group, Threads};
+use self::{
+    by_hand::by_hand,
+    leaf::{FAN_OUT, Leaf, SHORT_TEXT, answer_of, call, composite, layered, small_arguments},
+    measure::{Group, Threads},
+};
 
-/// The name of the fan-out that is among the other composites.
-const FAN_OUT: &str = "fan_out";
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 const KIB_64: usize = 64 << 10;
 
@@ -94,11 +89,10 @@ fn fan_out(width: usize, threads: Threads) -> Group {
 
     let join_all = {
         let (leaf, targets) = (leaf.clone(), targets.clone());
-        service_fn(move |request| by_hand::join_all_content(leaf.clone(), targets.clone(), request))
+        service_fn(move |request| joined::join_all_content(leaf.clone(), targets.clone(), request))
     };
-    let join_set = service_fn(move |request| {
-        by_hand::join_set_content(leaf.clone(), targets.clone(), request)
-    });
+    let join_set =
+        service_fn(move |request| joined::join_set_content(leaf.clone(), targets.clone(), request));
 
     let name = match threads {
         Threads::Current => format!("fan_out/{width}"),
@@ -159,26 +153,6 @@ fn list(tools: usize, count: usize) -> Group {
 
 // === Fixtures ===
 
-/// A text of 22 bytes.
-const SHORT_TEXT: &str = "the tool says: all ok.";
-
-/// The leaf service: answers at once, every tool with the same text.
-#[derive(Clone)]
-struct Leaf {
-    tools: Arc<[Tool]>,
-    text: Arc<str>,
-}
-
-/// Returns a layer with one composite that calls all tools of `leaf`, with a filled catalog.
-fn composite(leaf: &Leaf, report: bool) -> Composite<Leaf> {
-    let composite = CompositeTool::new(
-        FAN_OUT,
-        "Calls all tools",
-        FanOut::new(leaf.names().to_vec()).report(report).labels(Labels::Meta),
-    );
-    layered(leaf, [composite])
-}
-
 /// Returns a layer with the given number of composites, each of which calls two tools of `leaf`.
 fn composites(leaf: &Leaf, count: usize) -> Composite<Leaf> {
     layered(
@@ -188,31 +162,6 @@ fn composites(leaf: &Leaf, count: usize) -> Composite<Leaf> {
             CompositeTool::fan_out(name, "Calls two tools", ["tool_0", "tool_1"])
         }),
     )
-}
-
-fn layered(leaf: &Leaf, composites: impl IntoIterator<Item = CompositeTool>) -> Composite<Leaf> {
-    let layer = CompositeLayer::new(composites).expect("the composites are sound");
-    let service = layer.layer(leaf.clone());
-    answer_of(&service, &Request::list_tools());
-    service
-}
-
-fn by_hand(
-    leaf: &Leaf,
-    report: bool,
-) -> impl Service<Request, Response = Reply, Error = Infallible, Future: Send> + Clone + Send + 'static
-{
-    let by_hand = by_hand::ByHand::new(leaf, report);
-    service_fn(move |request| by_hand.clone().answer(request))
-}
-
-fn call(tool: &str, arguments: Value) -> Request {
-    let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-    CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments).into()
-}
-
-fn small_arguments() -> Value {
-    json!({ "q": "hello", "limit": 10 })
 }
 
 /// Asserts that two services return the same answer, except for times.
@@ -231,63 +180,4 @@ where
         result
     });
     assert_eq!(one, other);
-}
-
-fn answer_of<S>(service: &S, request: &Request) -> Reply
-where
-    S: Service<Request, Response = Reply, Error = Infallible> + Clone,
-{
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime starts");
-    let Ok(reply) = runtime.block_on(service.clone().oneshot(request.clone()));
-    reply
-}
-
-// === impl Leaf ===
-
-impl Leaf {
-    fn new(tools: usize, text: &str) -> Self {
-        let schema = json!({
-            "type": "object",
-            "properties": {
-                "q": { "type": "string", "description": "What to search for" },
-                "limit": { "type": "integer", "minimum": 1 },
-            },
-            "required": ["q"],
-        });
-        let Value::Object(schema) = schema else { unreachable!("it is an object") };
-        let schema: Arc<JsonObject> = schema.into();
-        let tools = (0..tools)
-            .map(|index| Tool::new(format!("tool_{index}"), "Searches something", schema.clone()));
-        Self { tools: tools.collect(), text: text.into() }
-    }
-
-    /// The schema of every tool.
-    fn schema(&self) -> Value {
-        let tool = self.tools.first().expect("there is a tool");
-        Value::Object((*tool.input_schema).clone())
-    }
-
-    fn names(&self) -> Arc<[String]> {
-        self.tools.iter().map(|tool| tool.name.to_string()).collect()
-    }
-}
-
-impl Service<Request> for Leaf {
-    type Response = Reply;
-    type Error = Infallible;
-    type Future = Ready<Result<Reply, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        ready(Ok(if request.tool_call().is_some() {
-            CallToolResult::success(vec![ContentBlock::text(&*self.text)]).into()
-        } else if request.lists_tools() {
-            ListToolsResult::with_all_items(self.tools.to_vec()).into()
-        } else {
-            Reply::method_not_found(request.method().to_owned())
-        }))
-    }
 }

@@ -9,8 +9,6 @@
 use std::{
     convert::Infallible,
     env, fs,
-    future::poll_fn,
-    hint::black_box,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
@@ -20,12 +18,13 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tower::Service;
 
-use crate::counting::{self, Allocations};
+use crate::{
+    counting::{self, Allocations},
+    profile::{call, profile},
+};
 
 /// The number of requests made before the clock starts.
 const CHUNK: u64 = 32;
-/// The number of calls that a profiler sees, after as many that it does not see.
-const PROFILED_CALLS: usize = 32;
 
 /// Cases that are measured one after another.
 pub(crate) struct Group {
@@ -56,8 +55,7 @@ trait Calls {
 
     fn allocations(&self, runtime: &Runtime) -> Allocations;
 
-    /// Makes [`PROFILED_CALLS`] calls within [`profiled`].
-    fn profile(&self, runtime: &Runtime);
+    fn profile(&self);
 }
 
 struct Prepared<S, R> {
@@ -68,16 +66,14 @@ struct Prepared<S, R> {
 /// Measures all groups, or those that the command line selects.
 ///
 /// With `allocations` on the command line, only allocations are counted. `profile CASE` makes
-/// calls of one case for a profiler that collects within [`profiled`].
+/// calls of one case for a [profiler](profile).
 pub(crate) fn run(groups: &[Group]) {
     let current = Builder::new_current_thread().enable_time().build().expect("a runtime starts");
     if let Some(case) = env::args().skip_while(|argument| argument != "profile").nth(1) {
         let cases = groups.iter().flat_map(|group| group.cases.iter().map(move |it| (group, it)));
         let mut named = cases.filter(|(group, it)| format!("{}/{}", group.name, it.name) == case);
         let (_, case) = named.next().expect("the case exists");
-        // Under valgrind everything takes longer, and slow calls are treated differently.
-        let paused = Builder::new_current_thread().enable_time().start_paused(true).build();
-        return case.calls.profile(&paused.expect("a runtime starts"));
+        return case.calls.profile();
     }
     if env::args().any(|argument| argument == "allocations") {
         print_table(groups, &current, |_, _| None);
@@ -296,34 +292,7 @@ where
         counted
     }
 
-    fn profile(&self, runtime: &Runtime) {
-        let mut service = self.service.clone();
-        let mut requests = vec![self.request.clone(); 2 * PROFILED_CALLS].into_iter();
-        for request in requests.by_ref().take(PROFILED_CALLS) {
-            runtime.block_on(call(&mut service, request));
-        }
-        profiled(&mut || {
-            runtime.block_on(async {
-                for request in requests.by_ref() {
-                    call(&mut service, request).await;
-                }
-            });
-        });
+    fn profile(&self) {
+        profile(&self.service, &self.request);
     }
-}
-
-/// The function that a profiler collects in, by this name.
-#[inline(never)]
-fn profiled(calls: &mut dyn FnMut()) {
-    calls();
-    black_box(());
-}
-
-async fn call<S, R>(service: &mut S, request: R)
-where
-    S: Service<R, Error = Infallible>,
-{
-    let Ok(()) = poll_fn(|cx| service.poll_ready(cx)).await;
-    let Ok(response) = service.call(request).await;
-    drop(black_box(response));
 }

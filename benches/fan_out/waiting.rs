@@ -31,7 +31,7 @@ use tokio::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-use crate::{FAN_OUT, Leaf, SHORT_TEXT, call, small_arguments};
+use crate::leaf::{FAN_OUT, Leaf, SHORT_TEXT, call, small_arguments};
 
 const WIDTH: usize = 8;
 /// The time that a target waits.

@@ -2,8 +2,8 @@
 //! the same backend.
 //!
 //! ```sh
-//! cargo bench --bench gateway --all-features              # everything, half a minute
-//! cargo bench --bench gateway --all-features -- 2026      # what has this in its name
+//! cargo bench -p benches --bench gateway --all-features              # everything, half a minute
+//! cargo bench -p benches --bench gateway --all-features -- 2026      # what has this in its name
 //! ```
 //!
 //! Client, gateway and backend are in this process and talk over sockets, which all set

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `instructions` fails if a fan-out takes more instructions than `instructions.json` says;
-//! see `instructions.rs`.
+//! see `benches/instructions`.
 //!
 //! The table at the end compares cases of this run. Compare nothing else: the
 //! same code takes half as long again on a machine that is busy or warm. Where
@@ -22,52 +22,61 @@
 //! finish; ours keeps the order of the targets, reports the target of each block and the outcome of
 //! each target, checks the arguments, and limits each target and the whole run.
 
+#[path = "../instructions/count.rs"]
+mod count;
 #[path = "../fan_out/counting.rs"]
 mod counting;
-mod instructions;
+#[path = "../fan_out/leaf.rs"]
+mod leaf;
 #[path = "../fan_out/measure.rs"]
 mod measure;
+#[path = "../fan_out/profile.rs"]
+mod profile;
 
 use std::{
     convert::Infallible,
     env,
     future::{Ready, ready},
     iter,
+    path::Path,
     process::ExitCode,
     sync::Arc,
     task::{Context, Poll},
 };
 
 use mcp_composite::{
-    composite::{Composite, CompositeLayer, CompositeTool, FanOut, Labels},
-    message::{Reply, Request},
+    composite::{Composite, CompositeTool},
+    message::Request,
 };
 use mcp_proxy::{
     composite::CompositeService,
     config::{CompositeStrategy, CompositeToolConfig},
 };
-use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, ListToolsResult, Tool};
 use serde_json::{Value, json};
-use tokio::runtime::Builder;
-use tower::{Layer, Service, ServiceExt};
+use tower::Service;
 use tower_mcp::{
     JsonRpcError,
     protocol::{self as peer, McpRequest, McpResponse},
     router::{RouterRequest, RouterResponse},
 };
 
-use self::measure::{Group, Threads};
+use self::{
+    leaf::{FAN_OUT, Leaf, SHORT_TEXT, answer_of, call, composite},
+    measure::{Group, Threads},
+};
 
-/// The name of the fan-out that is among the other composites.
-const FAN_OUT: &str = "fan_out";
-/// A text of 22 bytes.
-const SHORT_TEXT: &str = "the tool says: all ok.";
 const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 const KIB_64: usize = 64 << 10;
 
 fn main() -> ExitCode {
     if env::args().any(|argument| argument == "instructions") {
-        return instructions::run();
+        let cases = [1, 4, 8, 64].into_iter().flat_map(|width| {
+            ["ours", "ours_without_report"].map(|case| {
+                (format!("fan_out/{width}/{case}"), format!("fan_out/{width}/mcp_proxy"))
+            })
+        });
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        return count::run(cases, &folder.join("instructions.json"));
     }
     let small = json!({ "q": "hello", "limit": 10 });
     let string = json!({ "q": "x".repeat(KIB_64), "limit": 10 });
@@ -96,11 +105,11 @@ fn main() -> ExitCode {
 /// A call that matches none of 10 composites.
 fn pass_through(arguments: &Value) -> Group {
     let (leaf, peer_leaf) = leaves(2, SHORT_TEXT);
-    let request = call("tool_0", arguments);
+    let request = call("tool_0", arguments.clone());
     let peer_request = peer_call("tool_0", arguments);
     Group::new("pass_through")
         .case("leaf", &leaf, &request)
-        .case("ours", &layered(&leaf, composites(10), true), &request)
+        .case("ours", &layered(&leaf, composites(10)), &request)
         .against("mcp_proxy")
         .case("mcp_proxy_leaf", &peer_leaf, &peer_request)
         .case("mcp_proxy", &peer_layered(&peer_leaf, composites(10)), &peer_request)
@@ -108,11 +117,10 @@ fn pass_through(arguments: &Value) -> Group {
 
 fn fan_out(name: impl Into<String>, width: usize, arguments: &Value, text: &str) -> Group {
     let (leaf, peer_leaf) = leaves(width, text);
-    let composite = || iter::once((FAN_OUT.to_owned(), tool_names(width).collect()));
-    let service = layered(&leaf, composite(), true);
-    let service_without_report = layered(&leaf, composite(), false);
-    let peer = peer_layered(&peer_leaf, composite());
-    let request = call(FAN_OUT, arguments);
+    let (service, service_without_report) = (composite(&leaf, true), composite(&leaf, false));
+    let targets = tool_names(width).collect();
+    let peer = peer_layered(&peer_leaf, iter::once((FAN_OUT.to_owned(), targets)));
+    let request = call(FAN_OUT, arguments.clone());
     let peer_request = peer_call(FAN_OUT, arguments);
     assert_answers(&service, &request, &peer, &peer_request, width, text);
     Group::new(name)
@@ -130,20 +138,13 @@ fn list(tools: usize, count: usize) -> Group {
         RouterRequest::new(peer::RequestId::Number(0), McpRequest::ListTools(Default::default()));
     Group::new(format!("list/{tools}+{count}"))
         .case("leaf", &leaf, &request)
-        .case("ours", &layered(&leaf, composites(count), true), &request)
+        .case("ours", &layered(&leaf, composites(count)), &request)
         .against("mcp_proxy")
         .case("mcp_proxy_leaf", &peer_leaf, &peer_request)
         .case("mcp_proxy", &peer_layered(&peer_leaf, composites(count)), &peer_request)
 }
 
 // === Fixtures ===
-
-/// The service behind our layer.
-#[derive(Clone)]
-struct Leaf {
-    tools: Arc<[Tool]>,
-    text: Arc<str>,
-}
 
 /// The service behind mcp-proxy's.
 #[derive(Clone)]
@@ -163,46 +164,31 @@ fn composites(count: usize) -> impl Iterator<Item = (String, Vec<String>)> {
 }
 
 fn leaves(tools: usize, text: &str) -> (Leaf, PeerLeaf) {
-    let schema = json!({
-        "type": "object",
-        "properties": {
-            "q": { "type": "string", "description": "What to search for" },
-            "limit": { "type": "integer", "minimum": 1 },
-        },
-        "required": ["q"],
-    });
-    let object = Arc::new(schema.as_object().expect("it is an object").clone());
-    let own_tools =
-        tool_names(tools).map(|name| Tool::new(name, "Searches something", object.clone()));
+    let leaf = Leaf::new(tools, text);
     let peers = tool_names(tools).map(|name| peer::ToolDefinition {
         name,
         title: None,
         description: Some("Searches something".to_owned()),
-        input_schema: schema.clone(),
+        input_schema: leaf.schema(),
         output_schema: None,
         icons: None,
         annotations: None,
         execution: None,
         meta: None,
     });
-    let leaf = Leaf { tools: own_tools.collect(), text: text.into() };
-    (leaf, PeerLeaf { tools: peers.collect(), text: text.into() })
+    let peer_leaf = PeerLeaf { tools: peers.collect(), text: text.into() };
+    (leaf, peer_leaf)
 }
 
-/// Our layer above `leaf`; its catalog is filled.
+/// Our layer above `leaf`, with composites; its catalog is filled.
 fn layered(
     leaf: &Leaf,
     composites: impl Iterator<Item = (String, Vec<String>)>,
-    report: bool,
 ) -> Composite<Leaf> {
-    let composites = composites.map(|(name, targets)| {
-        let fan_out = FanOut::new(targets).report(report).labels(Labels::Meta);
-        CompositeTool::new(name, "Calls several tools", fan_out)
-    });
-    let layer = CompositeLayer::new(composites).expect("the composites are sound");
-    let service = layer.layer(leaf.clone());
-    answer_of(&service, Request::list_tools());
-    service
+    leaf::layered(
+        leaf,
+        composites.map(|(name, targets)| CompositeTool::fan_out(name, "Calls tools", targets)),
+    )
 }
 
 fn peer_layered(
@@ -216,11 +202,6 @@ fn peer_layered(
         strategy: CompositeStrategy::Parallel,
     });
     CompositeService::new(leaf.clone(), composites.collect())
-}
-
-fn call(tool: &str, arguments: &Value) -> Request {
-    let arguments = arguments.as_object().expect("arguments are an object").clone();
-    CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments).into()
 }
 
 fn peer_call(tool: &str, arguments: &Value) -> RouterRequest {
@@ -244,46 +225,15 @@ fn assert_answers(
     width: usize,
     text: &str,
 ) {
-    let reply = answer_of(service, request.clone());
+    let reply = answer_of(service, request);
     let result = reply.tool_result().expect("the call succeeds");
     let texts = result.content.iter().map(|block| &*block.as_text().expect("a text").text);
     assert!(texts.eq(iter::repeat_n(text, width)));
 
-    let response = answer_of(peer, peer_request.clone());
+    let response = answer_of(peer, peer_request);
     let Ok(McpResponse::CallTool(result)) = response.inner else { panic!("the call succeeds") };
     let texts = result.content.iter().map(|block| block.as_text().expect("a text"));
     assert!(texts.eq(iter::repeat_n(text, width)));
-}
-
-fn answer_of<S, R>(service: &S, request: R) -> S::Response
-where
-    S: Service<R, Error = Infallible> + Clone,
-{
-    let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime starts");
-    let Ok(response) = runtime.block_on(service.clone().oneshot(request));
-    response
-}
-
-// === impl Leaf ===
-
-impl Service<Request> for Leaf {
-    type Response = Reply;
-    type Error = Infallible;
-    type Future = Ready<Result<Reply, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request) -> Self::Future {
-        ready(Ok(if request.tool_call().is_some() {
-            CallToolResult::success(vec![ContentBlock::text(&*self.text)]).into()
-        } else if request.lists_tools() {
-            ListToolsResult::with_all_items(self.tools.to_vec()).into()
-        } else {
-            Reply::method_not_found(request.method().to_owned())
-        }))
-    }
 }
 
 // === impl PeerLeaf ===

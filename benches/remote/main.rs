@@ -2,9 +2,9 @@
 //! written by hand over the same clients of rmcp.
 //!
 //! ```sh
-//! cargo bench --bench remote --all-features               # everything, some four minutes
-//! cargo bench --bench remote --all-features -- hop        # what has this in its name
-//! cargo bench --bench remote --all-features -- idle       # the memory of an idle gateway
+//! cargo bench -p benches --bench remote --all-features               # everything, some four minutes
+//! cargo bench -p benches --bench remote --all-features -- hop        # what has this in its name
+//! cargo bench -p benches --bench remote --all-features -- idle       # the memory of an idle gateway
 //! ```
 //!
 //! All of it is measured from an rmcp client at the other end of a pipe in memory, so that each

@@ -2,9 +2,9 @@
 //! them, without rules and with many, compared with the bare service.
 //!
 //! ```sh
-//! cargo bench --bench stack                  # everything, some two minutes
-//! cargo bench --bench stack -- empty         # what has this in its name
-//! cargo bench --bench stack -- allocations   # no times, only allocations
+//! cargo bench -p benches --bench stack                  # everything, some two minutes
+//! cargo bench -p benches --bench stack -- empty         # what has this in its name
+//! cargo bench -p benches --bench stack -- allocations   # no times, only allocations
 //! ```
 //!
 //! The table compares cases of this run, and within each of its rounds. Compare

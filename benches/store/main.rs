@@ -1,8 +1,8 @@
 //! The time to suspend a run and to resume it: `put` and `take` of its state.
 //!
 //! ```sh
-//! cargo bench --bench store             # everything, half a minute
-//! cargo bench --bench store -- sealed   # the benchmarks whose names contain this
+//! cargo bench -p benches --bench store             # everything, half a minute
+//! cargo bench -p benches --bench store -- sealed   # the benchmarks whose names contain this
 //! ```
 //!
 //! States are of 1 KiB for each step whose output is kept. The time per byte should not grow.
@@ -11,9 +11,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::FutureExt;
-#[cfg(feature = "sealed")]
-use mcp_composite::store::SealedStore;
-use mcp_composite::store::{MemoryStore, SignedStore, Store};
+use mcp_composite::store::{MemoryStore, SealedStore, SignedStore, Store};
 use serde_json::{Value, json};
 
 criterion_group!(benches, put_and_take);
@@ -21,15 +19,10 @@ criterion_main!(benches);
 
 fn put_and_take(criterion: &mut Criterion) {
     let signed = SignedStore::ephemeral().max_item_bytes(usize::MAX);
-    #[cfg(feature = "sealed")]
     let sealed = SealedStore::ephemeral().max_item_bytes(usize::MAX);
     let memory = MemoryStore::for_runs();
-    let stores: &[(&str, &dyn Store)] = &[
-        #[cfg(feature = "sealed")]
-        ("sealed", &sealed),
-        ("signed", &signed),
-        ("memory", &memory),
-    ];
+    let stores: &[(&str, &dyn Store)] =
+        &[("sealed", &sealed), ("signed", &signed), ("memory", &memory)];
     for (name, store) in stores {
         let mut group = criterion.benchmark_group(*name);
         for steps in [1, 10, 100, 1_000] {

@@ -1,8 +1,8 @@
 //! The time to truncate a result, compared with writing it as JSON once.
 //!
 //! ```sh
-//! cargo bench --bench truncate            # everything, a minute
-//! cargo bench --bench truncate -- 20_MB   # what has this in its name
+//! cargo bench -p benches --bench truncate            # everything, a minute
+//! cargo bench -p benches --bench truncate -- 20_MB   # what has this in its name
 //! ```
 //!
 //! Truncating should take less than twice as long as writing, whatever the size, if little is kept;

@@ -1,7 +1,7 @@
 //! The time of a call whose arguments are as expensive to check as the limits allow.
 //!
 //! ```sh
-//! cargo bench --bench validate
+//! cargo bench -p benches --bench validate
 //! ```
 //!
 //! No case should take longer than 50 ms: a check does not let other tasks run.
