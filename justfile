@@ -2,8 +2,18 @@
 default:
     @just --list --unsorted
 
-# Everything CI checks, in the same order.
-check: prose deploy fmt-check lint test doc package public-api features examples instructions deny shared foreign conformance browser soak chaos
+# Everything that CI checks.
+check:
+    .ci/run
+
+# Everything that takes too long for each change: `just deep`, `just deep chaos-redis pairs`, or
+# `just deep --scale 0.1 soak`; `just deep --list` prints the names.
+deep *arguments:
+    .ci/deep {{arguments}}
+
+# Repeat the tests while other processes keep the machine busy.
+stress times="20":
+    .ci/stress {{times}}
 
 # Check the words of comments and documents, and their spelling.
 prose:
@@ -14,31 +24,27 @@ prose:
 deploy:
     .ci/deploy
 
-# Check formatting.
-fmt-check:
-    cargo fmt --check
-
 # Run clippy on all targets; warnings are errors. `--all-targets` does not
 # include `redis`, `restate`, `foreign`, `conformance` and `browser`, since `cargo test` does not.
 lint:
-    cargo clippy --all-targets --all-features -- -D warnings
+    cargo clippy --workspace --all-targets --all-features -- -D warnings
     cargo clippy --all-features --test redis --test restate --test foreign --test conformance --test browser -- -D warnings
     cargo clippy --no-default-features --lib --tests -- -D warnings
-    cargo clippy --all-targets --all-features --manifest-path benches/peers/Cargo.toml -- -D warnings
 
 # Run unit, integration and doc tests.
 test:
     cargo test --all-features
 
-# Build the docs with broken links denied.
+# Build the docs.
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+    cargo doc --no-deps --all-features
 
-# Check the contents of the package, and that it builds.
+# Check the contents of the package.
 package:
     .ci/package
 
-# Check that the public interface is that of `.ci/public-api.txt`; `--update` writes it.
+# Check the docs for broken links, and that the public interface is that of `.ci/public-api.txt`;
+# `--update` writes it.
 public-api *ARGUMENTS:
     .ci/public-api {{ARGUMENTS}}
 
@@ -50,8 +56,8 @@ deny:
 advisories:
     .ci/deny advisories
 
-# Check each feature alone and the pairs that meet, and test the default ones.
-features:
+# Check the package and the tests with sets of features.
+features: package
     .ci/features
 
 # Run the examples that end by themselves.
@@ -109,8 +115,7 @@ hostile minutes="1":
 
 # Fuzz a target for some minutes, `just fuzz config 10`; needs nightly and `cargo-fuzz`.
 fuzz target minutes="10":
-    mkdir -p target/fuzz/{{target}} tests/fuzz/regressions/{{target}}
-    cargo +nightly fuzz run --fuzz-dir tests/fuzz {{target}} target/fuzz/{{target}} tests/fuzz/corpus/{{target}} tests/fuzz/regressions/{{target}} -- $(test -f tests/fuzz/dictionaries/{{target}}.dict && echo -dict=tests/fuzz/dictionaries/{{target}}.dict) -max_total_time=$(( {{minutes}} * 60 )) -timeout=10 -rss_limit_mb=4096 -max_len=4096
+    tests/fuzz/run {{target}} {{minutes}}
 
 # Change the code one thing at a time and see whether a test fails; takes hours, and needs
 # `cargo-mutants`. `just mutants -f src/layers/filter.rs` for one file.
@@ -119,39 +124,39 @@ mutants *arguments:
 
 # Time the fan-out; `just bench fan_out/8` for one group.
 bench *filter:
-    cargo bench --bench fan_out -- {{filter}}
+    cargo bench -p benches --bench fan_out -- {{filter}}
 
 # Time steps; `just bench-engine chain` for one group.
 bench-engine *filter:
-    cargo bench --bench engine -- {{filter}}
+    cargo bench -p benches --bench engine -- {{filter}}
 
 # Time budgets; `just bench-budget charged` for one group.
 bench-budget *filter:
-    cargo bench --bench budget -- {{filter}}
+    cargo bench -p benches --bench budget -- {{filter}}
 
 # Time the layers; `just bench-stack empty` for one group.
 bench-stack *filter:
-    cargo bench --bench stack -- {{filter}}
+    cargo bench -p benches --bench stack -- {{filter}}
 
 # Time the states of runs that wait for a person.
 bench-store *filter:
-    cargo bench --bench store -- {{filter}}
+    cargo bench -p benches --bench store -- {{filter}}
 
 # Time remote servers, and measure the gateway at rest.
 bench-remote *filter:
-    cargo bench --all-features --bench remote -- {{filter}}
+    cargo bench -p benches --all-features --bench remote -- {{filter}}
 
 # Time a call over HTTP through a gateway beside a direct one.
 bench-gateway *filter:
-    cargo bench --all-features --bench gateway -- {{filter}}
+    cargo bench -p benches --all-features --bench gateway -- {{filter}}
 
 # Time the same fan-outs beside mcp-proxy.
 peers *filter:
     cargo bench --manifest-path benches/peers/Cargo.toml -- {{filter}}
 
-# Compare the instructions of fan-outs with `benches/peers/instructions.json`.
+# Compare the instructions of fan-outs with `benches/instructions/baseline.json`.
 instructions *update:
-    cargo bench --manifest-path benches/peers/Cargo.toml -- instructions {{update}}
+    cargo bench --profile instructions -p instructions -- {{update}}
 
 # Format, and let clippy fix what it can.
 fix:
