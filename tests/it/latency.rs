@@ -20,7 +20,8 @@ const KEY: &str = "one key of at least 32 bytes for all";
 /// Linux delays an acknowledgement by 40 ms; an answer that waits for it takes longer.
 const DELAYED: Duration = Duration::from_millis(30);
 /// The number of calls that are measured together, half of which must be fast. The kernel
-/// acknowledges the first answers of a connection at once, and a busy machine makes some calls slow.
+/// acknowledges the first answers of a connection at once, and a busy machine makes some calls
+/// slow.
 const CALLS: usize = 20;
 
 /// One open connection to a gateway, without quick acknowledgements.
