@@ -50,7 +50,11 @@ fn killed_server_fails_only_its_branch_and_reconnects() {
         // The branches before it have a label and a text each.
         assert_eq!(all["content"][4]["text"], expected);
 
-        until("a connection", || wire.call("c_pid", &json!({}))["isError"] != true);
+        // Until then, calls of the backend are answered with errors.
+        until("a connection", || {
+            let call = wire.start_call("c_pid", &json!({}));
+            wire.answer(call)["result"]["structuredContent"]["pid"].is_u64()
+        });
         let again = wire.call("all", &hold);
         assert_eq!(again["isError"], false, "{again}");
         assert_eq!(wire.tools(), before);
