@@ -83,7 +83,8 @@ class Run:
 class Runs(dict):
     """All runs by number."""
 
-    def __init__(self):
+    def __init__(self, tally):
+        self.tally = tally
         # The runs that have not ended.
         self.open = set()
 
@@ -98,6 +99,9 @@ class Runs(dict):
         run.outcome = outcome
         run.text = text
         self.open.discard(run)
+        self.tally.count("runs", outcome)
+        if run.kills:
+            self.tally.count("killed runs", outcome)
 
 
 def check(run, tally, disruptions):
@@ -112,7 +116,6 @@ def check(run, tally, disruptions):
             answers[call.key].add(call.answer)
     for key, used in answers.items():
         tally.check(len(used) == 1, f"answers: `{key}` of {run} has used the answers {used}")
-    tally.counts["answers", "used"] += len(answers)
     if run.cancelled:
         check_cancelled(run, tally, disruptions)
     if run.outcome == "lost":

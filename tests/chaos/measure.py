@@ -61,8 +61,9 @@ class Setup:
         self.folder = folder
 
     async def start(self):
-        self.runs = history.Runs()
-        self.shop = Instant("", self.runs, Tally())
+        tally = Tally()
+        self.runs = history.Runs(tally)
+        self.shop = Instant("", self.runs, tally)
         self.port = await self.shop.start()
         self.redis = stores.Redis(self.folder, True)
         await self.redis.start()

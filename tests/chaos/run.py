@@ -41,11 +41,11 @@ LIMIT_OF_RUN = 1
 # The number of runs from which on kills must hit all step boundaries.
 MANY = 5000
 
-# What must have happened at least once, or else the test has not tested it, and what must have
-# happened in a test with many runs.
+# What must have happened at least once, or else the test has not tested it: it starts runs until
+# then. And what must have happened in a test with many runs.
 REQUIRED = [
     ("replicas", "killed"), ("killed runs", "completed"), ("runs", "completed"),
-    ("runs", "cancelled"), ("answers", "used"),
+    ("runs", "cancelled"), ("answers", "used in calls"),
 ]
 REQUIRED_OF_MANY = [
     ("replicas", "shut down"), ("store", "killed"), ("store", "restarted"), ("partitions", "cut"),
@@ -67,7 +67,7 @@ class Chaos:
         self.options = options
         self.folder = folder
         self.tally = tally
-        self.runs = history.Runs()
+        self.runs = history.Runs(tally)
 
     async def start(self):
         self.shop = Shop(self.options.fault, self.runs, self.tally)
@@ -111,14 +111,20 @@ class Chaos:
             for composite in random.sample(composites.COMPOSITES, len(composites.COMPOSITES)):
                 yield composite["name"]
 
+    def missing(self, required):
+        """Returns what has not happened of what must have happened."""
+        return [
+            f"{group}: {kind}" for group, kind in required if not self.tally.total(group, kind)
+        ]
+
     async def batch(self, count):
-        """Lets this many runs end while everything fails, and checks that nothing is left."""
+        """Lets at least this many runs end while everything fails, and checks that none is left."""
         left = count
         names = self.names()
 
         async def worker():
             nonlocal left
-            while left > 0:
+            while left > 0 or self.missing(REQUIRED):
                 left -= 1
                 if not await self.client.drive(next(names)):
                     left += 1
@@ -148,15 +154,12 @@ class Chaos:
 
     def check_runs(self):
         for run in self.runs.values():
-            self.tally.count("runs", run.outcome)
-            if run.kills:
-                self.tally.count("killed runs", run.outcome)
             history.check(run, self.tally, self.disruptions)
         for replica in self.replicas:
             self.tally.check("panicked" not in replica.log(), "the log contains `panicked`")
         has_many = self.options.runs >= MANY
-        for group, kind in REQUIRED + (REQUIRED_OF_MANY + self.store.required) * has_many:
-            self.tally.check(self.tally.total(group, kind), f"`{group}: {kind}` did not occur")
+        for what in self.missing((REQUIRED_OF_MANY + self.store.required) * has_many):
+            self.tally.fail(f"`{what}` did not occur")
         needed = self.disruptions.needed
         self.tally.check(
             not (has_many and needed), f"kills have hit no run at the boundaries {needed}"
@@ -173,12 +176,14 @@ def place(task):
     return " > ".join(places)
 
 
-def give_up(limit, tally):
+def give_up(limit, chaos):
     """Ends a test that takes too long, and prints what it waits for."""
+    if missing := chaos.missing(REQUIRED):
+        print("what has not occurred: " + ", ".join(missing))
     places = collections.Counter(place(task) for task in asyncio.all_tasks())
     for text, number in places.most_common():
         print(f"{number} tasks wait in {text}")
-    tally.print_counts()
+    chaos.tally.print_counts()
     # Else asyncio prints a traceback for each connection.
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     sys.exit(f"failed: the test did not end within {limit} s")
@@ -186,17 +191,17 @@ def give_up(limit, tally):
 
 async def test(options, folder, tally):
     limit = LIMIT + LIMIT_OF_RUN * options.runs
-    asyncio.get_running_loop().call_later(limit, give_up, limit, tally)
     # Ends the test also if a function blocks.
     faulthandler.dump_traceback_later(limit + 60, exit=True)
     chaos = Chaos(options, folder, tally)
+    asyncio.get_running_loop().call_later(limit, give_up, limit, chaos)
     await chaos.start()
     try:
         left = options.runs
         while left > 0:
             await chaos.batch(min(left, chaos.store.batch))
             left -= chaos.store.batch
-            print(f"{options.runs - max(left, 0)} runs have ended", flush=True)
+            print(f"{len(chaos.runs)} runs have ended", flush=True)
         chaos.check_runs()
     finally:
         await chaos.stop()
@@ -205,7 +210,7 @@ async def test(options, folder, tally):
 
 def print_summary(chaos, seconds):
     disruptions = chaos.disruptions
-    print(f"{chaos.options.runs} runs in {seconds:.0f} s, over {REPLICAS} replicas, "
+    print(f"{len(chaos.runs)} runs in {seconds:.0f} s, over {REPLICAS} replicas, "
           f"with {chaos.store.name}")
     hit = len(disruptions.boundaries)
     print(f"kills have hit {hit} of {chaos.boundaries} step boundaries, and runs "

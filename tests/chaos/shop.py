@@ -83,6 +83,8 @@ class Shop(backend.Backend):
         self.check_inputs(run, key, after)
         call = Call(int(path.strip("/")), name, key, after, arguments.get("answer"))
         run.calls.append(call)
+        if call.answer is not None:
+            self.tally.count("answers", "used in calls")
         try:
             self.on_change(run, call)
             seconds = ENDLESS if name == "slow" else random.uniform(self.shortest, self.longest)
