@@ -41,12 +41,13 @@ LIMIT_OF_RUN = 1
 # The number of runs from which on kills must hit all step boundaries.
 MANY = 5000
 
-# What must have happened at least once, or else the test has not tested it: it starts runs until
-# then. And what must have happened in a test with many runs.
+# What must have happened at least once, or else the test has not tested it. The test starts more
+# runs than requested until all of it has happened.
 REQUIRED = [
     ("replicas", "killed"), ("killed runs", "completed"), ("runs", "completed"),
     ("runs", "cancelled"), ("answers", "used in calls"),
 ]
+# What must also have happened at the end of a test with many runs.
 REQUIRED_OF_MANY = [
     ("replicas", "shut down"), ("store", "killed"), ("store", "restarted"), ("partitions", "cut"),
     ("partitions", "silent"), ("partitions", "slow"), ("runs", "lost"),
@@ -112,7 +113,7 @@ class Chaos:
                 yield composite["name"]
 
     def missing(self, required):
-        """Returns what has not happened of what must have happened."""
+        """Returns the required events that have not happened yet."""
         return [
             f"{group}: {kind}" for group, kind in required if not self.tally.total(group, kind)
         ]
@@ -256,7 +257,7 @@ def main():
     parser.add_argument(
         "--store", choices=stores.STORES, default="redis", help="where runs are stored"
     )
-    parser.add_argument("--runs", type=int, default=10_000, help="the number of runs")
+    parser.add_argument("--runs", type=int, default=10_000, help="the minimum number of runs")
     parser.add_argument("--parallel", type=int, default=200, help="the number of runs at a time")
     parser.add_argument("--seed", type=int, help="repeats the random choices of a test")
     parser.add_argument("--keep", metavar="FOLDER", help="copies the file and the logs there")
