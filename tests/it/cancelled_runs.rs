@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tower::Layer;
 
-use crate::support::{answering, capture_logs, until};
+use crate::support::{answering, capture_logs, serve_over_pipe, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -392,12 +392,10 @@ async fn call_cancelled_while_the_user_is_asked_runs_nothing() {
     ]);
     let service = setup.layer.layer(setup.server.clone());
     let config = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let server = ServeService::new(service, config);
+    let (pipe, work) = serve_over_pipe(ServeService::new(service, config));
+    let _serving = tokio::task::JoinSet::from_iter([work]);
     let client = answering(|_| future::pending());
-    let client = client.serve_with_lifecycle(far, ClientLifecycleMode::Initialize);
-    let (server, client) = tokio::join!(server.serve(near), client);
-    let (_server, client) = (server.unwrap(), client.unwrap());
+    let client = client.serve_with_lifecycle(pipe, ClientLifecycleMode::Initialize).await.unwrap();
     let call = CallToolRequest::new(CallToolRequestParams::new("look"));
     let sent = client.send_cancellable_request(call.into(), PeerRequestOptions::no_options());
     let sent = sent.await.unwrap();

@@ -18,7 +18,7 @@ use mcp_composite::{
     pattern::Selection,
 };
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
+    ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
     model::*,
     service::{PeerRequestOptions, RequestContext, RequestHandle, RunningService},
     transport::{
@@ -87,15 +87,9 @@ pub(crate) fn send_at_once(stream: &mut TcpStream) {
 
 impl Server {
     async fn connect(&self, era: Era) -> Client {
-        let lifecycle = match era {
-            Era::Legacy => ClientLifecycleMode::Initialize,
-            Era::Modern => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        };
         let transport =
             StreamableHttpClientTransport::from_uri(format!("http://{}/", self.address));
-        soon(Human::default().serve_with_lifecycle(transport, lifecycle)).await.unwrap()
+        soon(Human::default().serve_with_lifecycle(transport, era.lifecycle())).await.unwrap()
     }
 
     /// Sends a request of a client of 2026-07-28, with more headers.

@@ -11,8 +11,7 @@ use mcp_composite::{
     testing::{self, Answer, Server},
 };
 use rmcp::{
-    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, ServerHandler,
-    ServiceExt,
+    ClientHandler, ClientServiceExt, ErrorData, RoleClient, ServerHandler,
     model::*,
     service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService},
     transport::{
@@ -36,7 +35,7 @@ use crate::{
     http::send_at_once,
     programs::PROGRAM,
     scripted::search_tool,
-    support::{Era, Log, soon, until},
+    support::{Era, Log, serve_over_pipe, soon, until},
 };
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
@@ -107,25 +106,16 @@ impl Client {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let lifecycle = match era {
-            Era::Legacy => ClientLifecycleMode::Initialize,
-            Era::Modern => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        };
         self.era = era;
         let log = self.log.clone();
-        let client = soon(self.serve_with_lifecycle(transport, lifecycle)).await.unwrap();
+        let client = soon(self.serve_with_lifecycle(transport, era.lifecycle())).await.unwrap();
         Connected { client, log, between: Vec::new() }
     }
 
     /// Connects to a server over a pipe.
     async fn join_in_memory(self, server: impl ServerHandler, era: Era) -> Connected {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            server.serve(near).await.unwrap().waiting().await.unwrap();
-        });
+        let (far, work) = serve_over_pipe(server);
+        let serving = JoinSet::from_iter([work]);
         self.join(far, era).await.with(serving)
     }
 }

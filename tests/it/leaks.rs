@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Debug,
-    io,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -22,8 +21,7 @@ use mcp_composite::{
     testing::{self, Answer, Server},
 };
 use rmcp::{
-    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer,
-    ServerHandler, ServiceExt,
+    ClientHandler, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
     model::*,
     service::{Peer, PeerRequestOptions, RequestContext, RunningService},
 };
@@ -35,7 +33,7 @@ use tokio::{
 };
 use tower::{Layer, ServiceExt as _, limit::ConcurrencyLimit};
 
-use crate::support::{Era, tool, until};
+use crate::support::{Era, pipe_to, serve_over_pipe, tool, until};
 
 /// The number of concurrent runs, and of their targets.
 const CALLERS: u64 = 50;
@@ -288,15 +286,7 @@ impl World {
         let far = Far::default();
         let remote = {
             let far = far.clone();
-            RemoteService::builder("far").transport(move || {
-                let far = far.clone();
-                async move {
-                    let (near, end) = tokio::io::duplex(1 << 16);
-                    #[expect(clippy::disallowed_methods, reason = "a server of its own")]
-                    tokio::spawn(async { far.serve(end).await.unwrap().waiting().await });
-                    Ok::<_, io::Error>(near)
-                }
-            })
+            RemoteService::builder("far").transport(move || pipe_to(far.clone()))
         };
         remote.connected().await.unwrap();
         let slow = Answer::text("done").after(Duration::from_millis(3));
@@ -476,17 +466,9 @@ async fn connect(
     era: Era,
     human: &Human,
 ) -> RunningService<RoleClient, Human> {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    serving.spawn(async move {
-        server.serve(near).await.unwrap().waiting().await.unwrap();
-    });
-    let lifecycle = match era {
-        Era::Legacy => ClientLifecycleMode::Initialize,
-        Era::Modern => ClientLifecycleMode::Discover {
-            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-        },
-    };
-    human.clone().serve_with_lifecycle(far, lifecycle).await.unwrap()
+    let (far, work) = serve_over_pipe(server);
+    serving.spawn(work);
+    human.clone().serve_with_lifecycle(far, era.lifecycle()).await.unwrap()
 }
 
 fn call(name: &'static str) -> CallToolRequest {

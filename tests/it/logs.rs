@@ -11,15 +11,14 @@ use std::{
 
 use mcp_composite::adapter::{RemoteService, Router, Secrets, ServeService, router::Backend};
 use rmcp::{
-    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, Peer, RoleClient, RoleServer,
-    ServerHandler, ServiceExt,
+    ClientHandler, ClientServiceExt, ErrorData, Peer, RoleClient, RoleServer, ServerHandler,
     model::*,
     service::{NotificationContext, RequestContext, RunningService},
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::{Era, Log, soon, tool, until};
+use crate::support::{Era, Log, serve_over_pipe, soon, tool, until};
 
 const SECRET: &str = "hunter2-hunter2";
 
@@ -133,11 +132,8 @@ impl Far {
         let served = serving.clone();
         let builder = RemoteService::builder("far").secrets(Secrets::new([SECRET.to_owned()]));
         let remote = builder.transport(move || {
-            let (near, far) = tokio::io::duplex(1 << 16);
-            let server = server.clone();
-            served.lock().unwrap().spawn(async move {
-                server.serve(far).await.unwrap().waiting().await.unwrap();
-            });
+            let (near, work) = serve_over_pipe(server.clone());
+            served.lock().unwrap().spawn(work);
             std::future::ready(Ok::<_, std::io::Error>(near))
         });
         soon(remote.connected()).await.unwrap();
@@ -155,17 +151,9 @@ impl Far {
         let described = router.clone();
         let base = || ServerConfig::new(ServerCapabilities::default());
         let served = ServeService::new(router, move || described.describe(base()));
-        let (near, far) = tokio::io::duplex(1 << 16);
-        self.serving.lock().unwrap().spawn(async move {
-            served.serve(near).await.unwrap().waiting().await.unwrap();
-        });
-        let lifecycle = match era {
-            Era::Legacy => ClientLifecycleMode::Initialize,
-            Era::Modern => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        };
-        soon(Reader::default().serve_with_lifecycle(far, lifecycle)).await.unwrap()
+        let (far, work) = serve_over_pipe(served);
+        self.serving.lock().unwrap().spawn(work);
+        soon(Reader::default().serve_with_lifecycle(far, era.lifecycle())).await.unwrap()
     }
 }
 

@@ -134,17 +134,11 @@ async fn everything() {
 #[cfg(feature = "remote")]
 async fn connect() {
     use mcp_composite::adapter::RemoteService;
-    use rmcp::ServiceExt as _;
 
     struct Nobody;
     impl rmcp::ServerHandler for Nobody {}
 
-    let remote = RemoteService::builder("far").transport(|| async {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        #[expect(clippy::disallowed_methods, reason = "a server of its own")]
-        tokio::spawn(async { Nobody.serve(far).await.unwrap().waiting().await });
-        Ok::<_, std::io::Error>(near)
-    });
+    let remote = RemoteService::builder("far").transport(|| crate::support::pipe_to(Nobody));
     remote.connected().await.unwrap();
     remote.close().await;
 }

@@ -13,7 +13,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, model::*, service::RequestConte
 use serde_json::json;
 use tower::{BoxError, Layer, Service, ServiceExt, util::BoxCloneSyncService};
 
-use crate::support::capture_logs;
+use crate::support::{capture_logs, pipe_to};
 
 /// A handler that offers one prompt and no tools.
 #[derive(Clone)]
@@ -36,14 +36,8 @@ impl ServerHandler for Prompts {
 /// Returns the handler behind a connection.
 #[cfg(feature = "remote")]
 async fn remote() -> BoxCloneSyncService<Request, Reply, BoxError> {
-    use rmcp::ServiceExt as _;
-
-    let remote = mcp_composite::adapter::RemoteService::builder("far").transport(|| async {
-        let (near, far) = tokio::io::duplex(4096);
-        let serving = async { Prompts.serve(far).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        Ok::<_, std::io::Error>(near)
-    });
+    let remote =
+        mcp_composite::adapter::RemoteService::builder("far").transport(|| pipe_to(Prompts));
     remote.connected().await.unwrap();
     BoxCloneSyncService::new(remote.map_err(BoxError::from))
 }

@@ -19,7 +19,7 @@ use mcp_composite::{
     testing::{self, Answer, Server},
 };
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _,
+    ClientLifecycleMode, ClientServiceExt as _,
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ServerCapabilities, ServerConfig,
     },
@@ -31,7 +31,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::{
     scripted::can_be_asked,
-    support::{answering, until},
+    support::{answering, serve_over_pipe, until},
 };
 
 /// Records each event as a line.
@@ -357,9 +357,8 @@ async fn cancelled_call_drops_suspended_runs_of_an_older_client() {
     let layer = CompositeLayer::new(asking_within(outer)).unwrap().observer(log.clone());
     let abilities = ServerCapabilities::builder().enable_tools().build();
     let server = ServeService::new(layer.layer(server()), ServerConfig::new(abilities));
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { server.serve(near).await.unwrap().waiting().await.unwrap() });
+    let (far, work) = serve_over_pipe(server);
+    let _serving = JoinSet::from_iter([work]);
     // An older client, whose user never answers.
     let client = answering(|_| future::pending());
     let client = client.serve_with_lifecycle(far, ClientLifecycleMode::Initialize).await.unwrap();

@@ -19,7 +19,7 @@ use mcp_composite::{
     message::{Reply, Request},
 };
 use rmcp::{
-    ErrorData, RoleServer, ServerHandler, ServiceExt,
+    ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
         PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
@@ -34,7 +34,7 @@ use tokio::{
 };
 use tower::{Layer, ServiceExt as _, service_fn};
 
-use crate::support::{Era, soon, tool};
+use crate::support::{Era, pipe_to, serve_over_pipe, soon, tool};
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
@@ -57,11 +57,8 @@ struct Chatty {
 
 impl Wire {
     async fn connect(server: impl ServerHandler, era: Era) -> Self {
-        let (near, far) = tokio::io::duplex(1 << 12);
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            server.serve(near).await.unwrap().waiting().await.unwrap();
-        });
+        let (far, work) = serve_over_pipe(server);
+        let serving = JoinSet::from_iter([work]);
         let (read, to) = tokio::io::split(far);
         let sent = BufReader::new(read).lines();
         let mut wire = Self { sent, to, era, _serving: serving };
@@ -289,12 +286,7 @@ fn composites() -> CompositeLayer {
 
 /// A server at the other end of a connection.
 fn remote() -> RemoteService {
-    RemoteService::builder("far").transport(|| {
-        let (near, there) = tokio::io::duplex(1 << 12);
-        let serving = async { Chatty::default().serve(there).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        async { Ok::<_, std::io::Error>(near) }
-    })
+    RemoteService::builder("far").transport(|| pipe_to(Chatty::default()))
 }
 
 fn info() -> ServerConfig {

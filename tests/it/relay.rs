@@ -13,8 +13,7 @@ use mcp_composite::{
     redact::{RedactLayer, Redaction},
 };
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler,
-    Service, ServiceError, ServiceExt,
+    ClientServiceExt, ErrorData, RoleClient, RoleServer, ServerHandler, Service, ServiceError,
     model::*,
     service::{
         NotificationContext, PeerRequestOptions, RequestContext, RequestHandle, RunningService,
@@ -32,7 +31,7 @@ use tower::Layer;
 
 use crate::{
     http,
-    support::{Era, Log, question, soon, tool, until},
+    support::{Era, Log, question, serve_over_pipe, soon, tool, until},
 };
 
 const NO_CLIENT: &str = "the client cannot be asked during a call";
@@ -393,11 +392,8 @@ fn pipe(
 ) -> impl Fn() -> std::future::Ready<Result<DuplexStream, std::io::Error>> + Send + Sync + 'static {
     let serving = Mutex::new(JoinSet::new());
     move || {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let server = server.clone();
-        serving.lock().unwrap().spawn(async move {
-            server.serve(far).await.unwrap().waiting().await.unwrap();
-        });
+        let (near, work) = serve_over_pipe(server.clone());
+        serving.lock().unwrap().spawn(work);
         std::future::ready(Ok(near))
     }
 }
@@ -412,11 +408,8 @@ async fn over(remote: RemoteService, person: Person, era: Era) -> Connection {
 }
 
 async fn serving(server: impl ServerHandler, person: Person, era: Era) -> Connection {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        server.serve(near).await.unwrap().waiting().await.unwrap();
-    });
+    let (far, work) = serve_over_pipe(server);
+    let serving = JoinSet::from_iter([work]);
     Connection { client: person.meet(far, era).await, _serving: serving }
 }
 
@@ -426,13 +419,7 @@ impl Person {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let lifecycle = match era {
-            Era::Legacy => ClientLifecycleMode::Initialize,
-            Era::Modern => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        };
-        soon(self.serve_with_lifecycle(transport, lifecycle)).await.unwrap()
+        soon(self.serve_with_lifecycle(transport, era.lifecycle())).await.unwrap()
     }
 }
 

@@ -22,7 +22,7 @@ use mcp_composite::{
     message::{self, BackendError, BackendErrorKind, Reply, Request},
 };
 use rmcp::{
-    ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler, ServiceExt,
+    ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler,
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
         ErrorCode, InputRequiredResult, ListToolsResult, PaginatedRequestParams,
@@ -42,7 +42,7 @@ use tower_service::Service;
 
 use crate::{
     programs::{example, is_running, signal},
-    support::{HANG, Log, capture_logs, soon, until},
+    support::{HANG, Log, capture_logs, pipe_to, serve_over_pipe, soon, until},
 };
 
 /// A file to which a server writes its received messages, removed with this value.
@@ -268,11 +268,10 @@ async fn progress_reaches_the_client_under_its_own_token() {
         ClientLifecycleMode::Initialize,
         ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
     ] {
-        let (near, there) = tokio::io::duplex(65536);
         let server = ServeService::new(stack.clone(), info.clone());
+        let (there, work) = serve_over_pipe(server);
         let watcher = Watcher::default();
-        let mut serving = JoinSet::new();
-        serving.spawn(async move { server.serve(near).await.unwrap().waiting().await });
+        let _serving = JoinSet::from_iter([work]);
         let client = watcher.clone().serve_with_lifecycle(there, lifecycle).await.unwrap();
         // A later request, so that no two tokens are equal by chance.
         client.list_tools(None).await.unwrap();
@@ -722,13 +721,7 @@ async fn ended_streams_are_not_announced_as_changes() {
     let server = ShortOfBreath::default();
     let streams = server.streams.clone();
     let changes = Changes::default();
-    let remote = far().changes(changes.clone()).transport(move || {
-        let (near, there) = tokio::io::duplex(65536);
-        let server = server.clone();
-        let serving = async move { server.serve(there).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        async { Ok::<_, std::io::Error>(near) }
-    });
+    let remote = far().changes(changes.clone()).transport(move || pipe_to(server.clone()));
     soon(remote.connected()).await.unwrap();
     let mut bumps = changes.tools().watch();
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -811,12 +804,7 @@ async fn updates_arrive_despite_large_rejected_subscriptions() {
     use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
 
     let changes = Changes::default();
-    let remote = far().changes(changes.clone()).transport(move || {
-        let (near, there) = tokio::io::duplex(65536);
-        let serving = async move { Listening.serve(there).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        async { Ok::<_, std::io::Error>(near) }
-    });
+    let remote = far().changes(changes.clone()).transport(move || pipe_to(Listening));
     soon(remote.connected()).await.unwrap();
     let subscribe = async |uri: &str| {
         let subscribe = SubscribeRequest::new(SubscribeRequestParams::new(uri));
@@ -871,12 +859,7 @@ impl ServerHandler for Restless {
 #[tokio::test(start_paused = true)]
 async fn frequent_change_notifications_are_throttled() {
     let changes = Changes::default();
-    let remote = far().changes(changes.clone()).transport(move || {
-        let (near, there) = tokio::io::duplex(65536);
-        let serving = async move { Restless.serve(there).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        async { Ok::<_, std::io::Error>(near) }
-    });
+    let remote = far().changes(changes.clone()).transport(move || pipe_to(Restless));
     soon(remote.connected()).await.unwrap();
     let mut bumps = changes.tools().watch();
     let mut times = 0;
@@ -930,14 +913,7 @@ impl ServerHandler for Curious {
 
 #[tokio::test(start_paused = true)]
 async fn questions_in_a_result_are_limited_and_can_be_disabled() {
-    let connect = |builder: RemoteBuilder| {
-        builder.transport(move || {
-            let (near, there) = tokio::io::duplex(65536);
-            let serving = async move { Curious.serve(there).await.unwrap().waiting().await };
-            tokio::runtime::Handle::current().spawn(serving);
-            async { Ok::<_, std::io::Error>(near) }
-        })
-    };
+    let connect = |builder: RemoteBuilder| builder.transport(move || pipe_to(Curious));
     let remote = connect(far());
     let forbidden = connect(far().elicitation(false));
     let asks = async |remote: &RemoteService, method: &str, questions: usize, length: usize| {
@@ -992,17 +968,7 @@ impl ServerHandler for NeverSubscribes {
 async fn cancelled_subscriptions_are_not_counted() {
     use rmcp::model::{SubscribeRequest, SubscribeRequestParams};
 
-    let remote = far().transport(move || {
-        let (near, there) = tokio::io::duplex(65536);
-        let serving = async move {
-            // The first connection ends when the client has detected an older server.
-            if let Ok(server) = NeverSubscribes.serve(there).await {
-                server.waiting().await.unwrap();
-            }
-        };
-        tokio::runtime::Handle::current().spawn(serving);
-        async { Ok::<_, std::io::Error>(near) }
-    });
+    let remote = far().transport(move || pipe_to(NeverSubscribes));
     soon(remote.connected()).await.unwrap();
     for client in 0..10 {
         let uri = format!("test://{client}{}", "x".repeat(1 << 20));
@@ -1055,18 +1021,7 @@ impl ServerHandler for Subscribable {
 impl Subscribable {
     fn connect(&self, changes: &Changes) -> RemoteService {
         let server = self.clone();
-        far().changes(changes.clone()).transport(move || {
-            let (near, there) = tokio::io::duplex(65536);
-            let server = server.clone();
-            let serving = async move {
-                // The first connection ends when the client has detected an older server.
-                if let Ok(server) = server.serve(there).await {
-                    server.waiting().await.unwrap();
-                }
-            };
-            tokio::runtime::Handle::current().spawn(serving);
-            async { Ok::<_, std::io::Error>(near) }
-        })
+        far().changes(changes.clone()).transport(move || pipe_to(server.clone()))
     }
 }
 
@@ -1159,12 +1114,7 @@ async fn secret_in_a_server_error_is_masked() {
 
     let (logged, _logs) = capture_logs();
     let secrets = Secrets::new(["hidden-value".to_owned()]);
-    let remote = far().secrets(secrets).transport(|| {
-        let (near, there) = tokio::io::duplex(65536);
-        let serving = async { Indiscreet.serve(there).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        async { Ok::<_, std::io::Error>(near) }
-    });
+    let remote = far().secrets(secrets).transport(|| pipe_to(Indiscreet));
     soon(remote.connected()).await.unwrap();
     // From here on, since the server of this test logs its answers.
     let mut errors = Vec::new();

@@ -9,7 +9,7 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::{soon, tool};
+use crate::support::{pipe_to, serve_over_pipe, soon, tool};
 
 const SKILL: &str = "skill://sail/SKILL.md";
 const TEXT: &str = "Mind the wind.";
@@ -100,13 +100,7 @@ impl ServerHandler for Plain {
 }
 
 async fn backend(name: &str, server: impl ServerHandler + Clone) -> Backend {
-    let remote = RemoteService::builder(name).transport(move || {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let server = server.clone();
-        let serving = async move { server.serve(far).await.unwrap().waiting().await };
-        tokio::runtime::Handle::current().spawn(serving);
-        std::future::ready(Ok::<_, std::io::Error>(near))
-    });
+    let remote = RemoteService::builder(name).transport(move || pipe_to(server.clone()));
     soon(remote.connected()).await.unwrap();
     let described = remote.clone();
     Backend::new(name, remote)
@@ -129,9 +123,8 @@ async fn skills_of_the_only_backend_reach_the_client() {
     let described = router.clone();
     let base = || ServerConfig::new(ServerCapabilities::default());
     let served = ServeService::new(router, move || described.describe(base()));
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { served.serve(near).await.unwrap().waiting().await.unwrap() });
+    let (far, work) = serve_over_pipe(served);
+    let _serving = JoinSet::from_iter([work]);
     let client = soon(().serve(far)).await.unwrap();
     assert!(client.peer_info().unwrap().capabilities.supports_directory_read());
 

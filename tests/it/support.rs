@@ -3,11 +3,13 @@
 use std::{
     borrow::Cow,
     fmt::Write as _,
+    future::{self, Ready},
     io,
     sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
+use futures::{FutureExt as _, future::BoxFuture};
 use rmcp::{
     ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, RoleServer,
     ServerHandler, ServiceError, ServiceExt,
@@ -16,6 +18,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use tokio::{
+    io::DuplexStream,
     sync::{mpsc, oneshot},
     task::{JoinSet, yield_now},
 };
@@ -108,20 +111,34 @@ pub(crate) fn config_files(folder: &str) -> Vec<(String, String)> {
 }
 
 pub(crate) async fn connect(server: impl ServerHandler, era: Era) -> Connection {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        let server = server.serve(near).await.unwrap();
-        server.waiting().await.unwrap();
-    });
-    let lifecycle = match era {
-        Era::Legacy => ClientLifecycleMode::Initialize,
-        Era::Modern => ClientLifecycleMode::Discover {
-            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-        },
-    };
-    let client = Human::default().serve_with_lifecycle(far, lifecycle).await.unwrap();
+    let (pipe, work) = serve_over_pipe(server);
+    let serving = JoinSet::from_iter([work]);
+    let client = Human::default().serve_with_lifecycle(pipe, era.lifecycle()).await.unwrap();
     Connection { client, server: serving }
+}
+
+/// Connects to a server over a pipe in memory, as the transport of a remote backend.
+pub(crate) fn pipe_to(server: impl ServerHandler) -> Ready<io::Result<DuplexStream>> {
+    let (pipe, work) = serve_over_pipe(server);
+    tokio::runtime::Handle::current().spawn(work);
+    future::ready(Ok(pipe))
+}
+
+/// Returns the client's end of a pipe in memory, and the work of the server at its other end.
+///
+/// The server is boxed, so that the code of rmcp is compiled once and not for each server.
+pub(crate) fn serve_over_pipe(
+    server: impl ServerHandler,
+) -> (DuplexStream, BoxFuture<'static, ()>) {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let server = server.into_dyn();
+    let work = async move {
+        // A client that detects an older server ends its first connection.
+        if let Ok(server) = server.serve(far).await {
+            server.waiting().await.unwrap();
+        }
+    };
+    (near, work.boxed())
 }
 
 /// A request context without a connection, for calling a server in code.
@@ -190,6 +207,19 @@ pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
         }
     })
     .await;
+}
+
+// === impl Era ===
+
+impl Era {
+    pub(crate) fn lifecycle(self) -> ClientLifecycleMode {
+        match self {
+            Self::Legacy => ClientLifecycleMode::Initialize,
+            Self::Modern => ClientLifecycleMode::Discover {
+                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            },
+        }
+    }
 }
 
 // === impl Log ===
@@ -659,7 +689,7 @@ impl ServerHandler for Unusual {
                 let (_held, dropped) = oneshot::channel();
                 let hung = Hung { cancellation: cx.ct.clone(), dropped };
                 self.hung.send(hung).map_err(|_| "the test is over").unwrap();
-                std::future::pending().await
+                future::pending().await
             }
             "panic" => panic!("the password is hunter2"),
             _ => Ok(CallToolResult::success(vec![ContentBlock::text("fine")]).into()),

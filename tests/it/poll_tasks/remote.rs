@@ -2,7 +2,7 @@
 
 use mcp_composite::adapter::RemoteService;
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt, RoleServer, ServerHandler, ServiceExt as _,
+    ClientLifecycleMode, ClientServiceExt, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, InputRequest,
         PaginatedRequestParams, ServerCapabilities, ServerConfig, UpdateTaskParams,
@@ -14,7 +14,7 @@ use rmcp::{
 use super::*;
 use crate::{
     scripted::can_be_asked,
-    support::{Era, Log, connect, soon, until},
+    support::{Era, Log, connect, pipe_to, serve_over_pipe, soon, until},
 };
 
 /// The duration of the tool `work`, which is longer than the timeout of a request.
@@ -40,13 +40,7 @@ impl Managed {
     /// Returns a service that connects to this server.
     fn remote(&self) -> RemoteService {
         let server = self.clone();
-        RemoteService::builder("managed").transport(move || {
-            let (near, far) = tokio::io::duplex(1 << 16);
-            let server = server.clone();
-            let serving = async move { server.serve(far).await.unwrap().waiting().await };
-            tokio::runtime::Handle::current().spawn(serving);
-            async { Ok::<_, std::io::Error>(near) }
-        })
+        RemoteService::builder("managed").transport(move || pipe_to(server.clone()))
     }
 
     fn polled(&self) -> PollTasks<RemoteService> {
@@ -189,10 +183,8 @@ async fn extension_is_declared_only_if_server_and_layer_support_it() {
 #[tokio::test(start_paused = true)]
 async fn server_of_an_older_version_replies_directly() {
     let server = Managed::new();
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let serving = server.clone();
-    let mut running = tokio::task::JoinSet::new();
-    running.spawn(async move { drop(serving.serve(far).await.unwrap().waiting().await) });
+    let (near, work) = serve_over_pipe(server.clone());
+    let _serving = tokio::task::JoinSet::from_iter([work]);
     let client = ().serve_with_lifecycle(near, ClientLifecycleMode::Initialize);
     let client = client.await.unwrap();
     let remote = RemoteService::from_peer("managed", client.peer().clone());

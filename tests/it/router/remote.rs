@@ -2,7 +2,7 @@
 
 use mcp_composite::adapter::{remote::RemoteService, router::Backend};
 use rmcp::{
-    ErrorData, RoleServer, ServerHandler, ServiceExt,
+    ErrorData, RoleServer, ServerHandler,
     model::{
         ErrorCode, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
         ListToolsResult, PaginatedRequestParams, Resource, ServerCapabilities, ServerConfig,
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Server, ask, error_of, names, problems, router, tools};
 use crate::{
     scripted::search_tool,
-    support::{capture_logs, soon},
+    support::{capture_logs, pipe_to, soon},
 };
 
 /// A server with tools and resources, without prompts and templates.
@@ -66,12 +66,7 @@ fn no_such_method() -> ErrorData {
 #[tokio::test]
 async fn missing_methods_of_a_remote_server_cause_no_problems() {
     let (logged, _guard) = capture_logs();
-    let remote = RemoteService::builder("far").transport(|| async {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        #[expect(clippy::disallowed_methods, reason = "a server of its own")]
-        tokio::spawn(async { Plain.serve(far).await.unwrap().waiting().await });
-        Ok::<_, std::io::Error>(near)
-    });
+    let remote = RemoteService::builder("far").transport(|| pipe_to(Plain));
     soon(remote.connected()).await.unwrap();
     let near = Server::tools(&["y"]).set(|has| has.templates = vec!["near:{x}".into()]);
     let router = router([Backend::new("far", remote.clone()), near.backend("near")]);

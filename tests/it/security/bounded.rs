@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tower::Layer;
 
-use crate::support::{answering, question, soon, tool};
+use crate::support::{answering, question, serve_over_pipe, soon, tool};
 
 /// Returns this many nested arrays.
 fn nested(levels: usize) -> Value {
@@ -60,9 +60,8 @@ impl CountingPerson {
 
 /// Returns the result of the common tool of client and server, called by this person.
 async fn call_as(person: &CountingPerson, server: impl ServerHandler) -> Result<Value, String> {
-    let (near, far) = tokio::io::duplex(1 << 16);
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { drop(server.serve(near).await.unwrap().waiting().await) });
+    let (far, work) = serve_over_pipe(server);
+    let _serving = JoinSet::from_iter([work]);
     let person = person.clone();
     let client = answering(move |_| person.clone().accept()).serve(far).await.unwrap();
     let answer = soon(client.call_tool(CallToolRequestParams::new("look"))).await;

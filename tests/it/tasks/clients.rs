@@ -2,17 +2,17 @@
 
 use mcp_composite::adapter::ServeService;
 use rmcp::{
-    ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServerHandler, ServiceExt,
+    ClientHandler, ClientServiceExt, RoleClient, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, Implementation,
-        ProtocolVersion, ServerCapabilities, ServerConfig,
+        ServerCapabilities, ServerConfig,
     },
     service::RunningService,
 };
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::support::{Era, soon};
+use crate::support::{Era, serve_over_pipe, soon};
 
 const BOTH: [Era; 2] = [Era::Legacy, Era::Modern];
 
@@ -28,18 +28,9 @@ type Connected = (RunningService<RoleClient, Client>, JoinSet<()>);
 
 impl Client {
     async fn connect(self, server: impl ServerHandler, era: Era) -> Connected {
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            server.serve(near).await.unwrap().waiting().await.unwrap();
-        });
-        let lifecycle = match era {
-            Era::Legacy => ClientLifecycleMode::Initialize,
-            Era::Modern => ClientLifecycleMode::Discover {
-                preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            },
-        };
-        (soon(self.serve_with_lifecycle(far, lifecycle)).await.unwrap(), serving)
+        let (far, work) = serve_over_pipe(server);
+        let serving = JoinSet::from_iter([work]);
+        (soon(self.serve_with_lifecycle(far, era.lifecycle())).await.unwrap(), serving)
     }
 }
 

@@ -11,7 +11,7 @@ use mcp_composite::{
     testing::{Answer, Person, Server},
 };
 use rmcp::{
-    ClientServiceExt, ServiceExt,
+    ClientServiceExt,
     model::{
         CallToolRequestParams, ElicitRequestParams, ElicitResult, ElicitationAction,
         InputRequiredResult, ServerCapabilities, ServerConfig, ServerResult,
@@ -25,7 +25,7 @@ use tower::Layer;
 use super::{call, denies, is_denied, policy, reply, request, server, session};
 use crate::{
     scripted::can_be_asked,
-    support::{answering, soon},
+    support::{answering, serve_over_pipe, soon},
 };
 
 /// The key of the question.
@@ -209,12 +209,8 @@ async fn older_client_is_asked_during_the_call() {
     for (action, calls) in [(ElicitationAction::Accept, 1), (ElicitationAction::Decline, 0)] {
         let server = server();
         let service = ServeService::new(asking().layer(server.clone()), tools());
-        let (near, far) = tokio::io::duplex(1 << 16);
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            let server = service.serve(near).await.unwrap();
-            server.waiting().await.unwrap();
-        });
+        let (far, work) = serve_over_pipe(service);
+        let _serving = JoinSet::from_iter([work]);
         let questions = Arc::new(Mutex::new(Vec::new()));
         let client = answering({
             let questions = questions.clone();
