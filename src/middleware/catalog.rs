@@ -55,6 +55,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use tokio::{runtime::Handle, task::JoinSet, time::Instant};
 use tracing::Instrument;
 
@@ -317,7 +318,8 @@ impl<D> Catalog<D> {
         };
         let mut state = lock(&self.state);
         while state.refresh.try_join_next().is_some() {}
-        state.refresh.spawn_on(refresh.in_current_span(), &runtime);
+        // Boxed, so that the code of a task is not compiled for each inner service.
+        state.refresh.spawn_on(refresh.in_current_span().boxed(), &runtime);
     }
 
     fn store(

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "http")]
+use futures::FutureExt as _;
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 #[cfg(feature = "http")]
@@ -158,7 +160,7 @@ impl Searches {
     pub(super) fn spawn(&self, listing: impl Future<Output = ()> + Send + 'static) {
         let mut background = lock(&self.background);
         while background.try_join_next().is_some() {}
-        background.spawn(listing);
+        background.spawn(listing.boxed());
     }
 }
 

@@ -37,7 +37,7 @@ impl<S: ToolService> Drop for CancelGuard<S> {
     fn drop(&mut self) {
         let Some(RunningTask { service, id, context }) = self.task.take() else { return };
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut cancelling = Box::pin(cancel_task(service, id, context).in_current_span());
+        let mut cancelling = cancel_task(service, id, context).in_current_span().boxed();
         // The first poll usually puts the request into the queue of the connection. Further polls
         // only wait for the reply.
         if unconstrained(&mut cancelling).now_or_never().is_none() {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use rmcp::model::{DetailedTask, ErrorData, InputRequests, InputResponses, Task, TaskPayload};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
@@ -425,7 +426,7 @@ impl Reservation {
         let Self { registry: TaskRegistry { local: registry, .. }, id, slot, unfinished, bytes } =
             self;
         let handle = TaskHandle { registry: Arc::downgrade(&registry), id: id.clone() };
-        let run = run(handle).in_current_span();
+        let run = run(handle).in_current_span().boxed();
         let mut entries = lock(&registry.entries);
         // Removes the runs that have ended.
         while entries.runs.try_join_next().is_some() {}
