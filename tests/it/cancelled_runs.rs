@@ -16,7 +16,7 @@ use mcp_composite::{
     testing::{self, Answer, Server},
 };
 use rmcp::{
-    ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _,
+    ClientLifecycleMode, ClientServiceExt as _,
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ServerCapabilities, ServerConfig,
     },
@@ -501,7 +501,7 @@ fn runtime_that_ends_also_ends_finally_steps() {
 mod program {
     use std::{fs, process::Stdio};
 
-    use rmcp::transport::TokioChildProcess;
+    use rmcp::{ServiceExt as _, transport::TokioChildProcess};
 
     use super::*;
     use crate::{backends::backend, programs::PROGRAM, support::soon};

@@ -13,7 +13,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, model::*, service::RequestConte
 use serde_json::json;
 use tower::{BoxError, Layer, Service, ServiceExt, util::BoxCloneSyncService};
 
-use crate::support::{capture_logs, pipe_to};
+use crate::support::capture_logs;
 
 /// A handler that offers one prompt and no tools.
 #[derive(Clone)]
@@ -36,8 +36,8 @@ impl ServerHandler for Prompts {
 /// Returns the handler behind a connection.
 #[cfg(feature = "remote")]
 async fn remote() -> BoxCloneSyncService<Request, Reply, BoxError> {
-    let remote =
-        mcp_composite::adapter::RemoteService::builder("far").transport(|| pipe_to(Prompts));
+    let remote = mcp_composite::adapter::RemoteService::builder("far")
+        .transport(|| crate::support::pipe_to(Prompts));
     remote.connected().await.unwrap();
     BoxCloneSyncService::new(remote.map_err(BoxError::from))
 }

@@ -3,8 +3,7 @@
 use std::{
     borrow::Cow,
     fmt::Write as _,
-    future::{self, Ready},
-    io,
+    future, io,
     sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
@@ -118,7 +117,8 @@ pub(crate) async fn connect(server: impl ServerHandler, era: Era) -> Connection 
 }
 
 /// Connects to a server over a pipe in memory, as the transport of a remote backend.
-pub(crate) fn pipe_to(server: impl ServerHandler) -> Ready<io::Result<DuplexStream>> {
+#[cfg(feature = "remote")]
+pub(crate) fn pipe_to(server: impl ServerHandler) -> future::Ready<io::Result<DuplexStream>> {
     let (pipe, work) = serve_over_pipe(server);
     tokio::runtime::Handle::current().spawn(work);
     future::ready(Ok(pipe))
