@@ -851,7 +851,7 @@ impl ServerHandler for Restless {
     async fn listen(&self, cx: SubscriptionContext) -> Result<(), ErrorData> {
         loop {
             cx.sink().notify_tool_list_changed().await.unwrap();
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
