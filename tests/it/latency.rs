@@ -140,8 +140,8 @@ description = "Takes 120 ms"
 targets = [{ id = "slow", tool = "slow/progress", arguments = { steps = 2, ms = 60 } }]
 "#;
 
-/// Sends a message until an answer is sent within 30 ms after the work is done. A busy machine takes
-/// longer to get there. If answers wait for acknowledgements, it never does.
+/// Sends a message until an answer is sent within 30 ms after the work is done. A busy machine
+/// takes longer to get there. If answers wait for acknowledgements, it never does.
 async fn measure(
     connection: &mut Connection,
     (what, work): (&str, Duration),
