@@ -20,7 +20,7 @@ use tokio_util::{
 };
 use tracing::Instrument;
 
-use crate::log_pause::LogPause;
+use crate::{log_pause::LogPause, message::Account};
 
 /// The default maximum number of cancelled runs whose finally steps run at the same time.
 const MAX_CANCELLED_RUNS: usize = 1_000;
@@ -90,6 +90,9 @@ pub(super) struct CancellableRun<T: Send + 'static> {
     cancellation: Option<CancellationToken>,
     runs: CancelledRuns,
     runtime: Handle,
+    /// The account of the outer run, which waits for this run after it was dropped. `None` if the
+    /// run is not nested.
+    outer: Option<Arc<Account>>,
     /// Registers the run in the tracker. `None` after the run has moved to its own task.
     token: Option<TaskTrackerToken>,
 }
@@ -133,14 +136,15 @@ impl CancelledRuns {
         counted.is_ok().then(|| Permit(shared.clone()))
     }
 
-    /// Waits until all of these runs have ended, but at most for the longest grace period of their
-    /// finally steps. Call this at the end, after the calls of the clients were cancelled or have
+    /// Waits until all of these runs have ended, but at most for twice the longest grace period of
+    /// their finally steps: once for their cancelled calls to end, and once for the finally steps.
+    /// Call this at the end, after the calls of the clients were cancelled or have
     /// ended.
     pub async fn finished(&self) {
         let Self { shared, .. } = self;
         shared.runs.close();
         let grace = Duration::from_millis(shared.grace_ms.load(Ordering::Relaxed));
-        if !shared.runs.is_empty() && timeout(grace, shared.runs.wait()).await.is_err() {
+        if !shared.runs.is_empty() && timeout(2 * grace, shared.runs.wait()).await.is_err() {
             let runs = shared.runs.len();
             tracing::warn!(runs, "finally steps of cancelled calls did not end in time");
         }
@@ -152,6 +156,8 @@ impl CancelledRuns {
     /// If `cancellation` is set and its token is not cancelled, dropping the future only stops the
     /// run. Its finally steps do not run, because another process can continue the run.
     ///
+    /// `outer` is the account of the outer run. `None` if the run is not nested.
+    ///
     /// # Panics
     ///
     /// Panics outside a Tokio runtime.
@@ -159,6 +165,7 @@ impl CancelledRuns {
         &self,
         grace: Duration,
         cancellation: Option<CancellationToken>,
+        outer: Option<Arc<Account>>,
         run: impl FnOnce(Arc<AtomicBool>) -> BoxFuture<'static, T>,
     ) -> CancellableRun<T> {
         let Self { shared, .. } = self;
@@ -171,6 +178,7 @@ impl CancelledRuns {
             cancellation,
             runs: self.clone(),
             runtime: Handle::current(),
+            outer,
             token: Some(shared.runs.token()),
         }
     }
@@ -238,7 +246,10 @@ impl<T: Send + 'static> Drop for CancellableRun<T> {
         };
         // The run ends itself after its grace period. If the runtime is shutting down, it drops
         // the run instead.
-        self.runtime.spawn(run.in_current_span());
+        let task = self.runtime.spawn(run.in_current_span());
+        if let Some(outer) = &self.outer {
+            outer.add_aborted_call(task.map(drop));
+        }
     }
 }
 

@@ -134,6 +134,9 @@ impl<'r> ObservedCall<'r> {
             if let Some(cancelled) = cancelled {
                 cancelled.store(true, Ordering::Release);
                 finish(waiting.await, compiled, context, scope, advertised).await;
+            } else {
+                drop(waiting);
+                scope.wait_for_aborted(&compiled.plan).await;
             }
             let text = ContentBlock::text("the run was cancelled by an operator");
             Err(Ended::Result { result: CallToolResult::error(vec![text]), reached: false })
@@ -178,7 +181,8 @@ where
         let layer = self.layer.clone();
         let runs = layer.cancelled_runs.clone();
         let grace = plan.grace().unwrap_or_default();
-        Either::Right(runs.start(grace, cancellation, |cancelled| {
+        let outer = scope.account().or(context.account()).cloned();
+        Either::Right(runs.start(grace, cancellation, outer, |cancelled| {
             let run = async move {
                 self.run(&layer.program, called, &context, scope, Some(cancelled), saving).await
             };

@@ -4,7 +4,10 @@ use std::{
     collections::VecDeque,
     mem,
     panic::AssertUnwindSafe,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,6 +20,8 @@ use tokio::{
     time::Instant,
 };
 use tracing::Instrument;
+
+use crate::message::Account;
 
 /// First polls that take longer than this are called long. After a long first poll on a
 /// multi-threaded runtime, the following branches are spawned as tasks, so that other threads can
@@ -42,14 +47,21 @@ const CALLS_AFTER_WAIT: u8 = 2;
 /// long or returned `Pending`; see [`SpawnHint`]. On a single-threaded runtime, [`poll_next`]
 /// returns after a first poll of more than 50 µs, so that its caller can check deadlines.
 ///
-/// Dropping this value aborts all branches.
+/// Aborting a branch drops its future, unless another thread is polling it: then, the future is
+/// dropped after this poll. [`has_aborted`](Self::has_aborted) returns `true` until this has
+/// happened.
+///
+/// Dropping this value aborts all branches. Those that have not ended yet are added to the aborted
+/// calls of the account.
 ///
 /// [`poll_next`]: Self::poll_next
-pub(super) struct Branches<T> {
+pub(super) struct Branches<T: Send + 'static> {
     place: Executor,
     /// The runtime in which the run was created. All tasks of the run are spawned on this runtime.
     /// `None` if the run has no parallel branches, or if it was created outside a runtime.
     runtime: Option<Handle>,
+    /// The account of the run. `None` if the run spawns no tasks.
+    account: Option<Arc<Account>>,
     /// If `true`, new branches are spawned as tasks without polling them first. Set after a first
     /// poll of more than 50 µs on a multi-threaded runtime.
     spawns: bool,
@@ -62,6 +74,8 @@ struct Started<T> {
     /// `None` until the first branch is spawned.
     tasks: Option<JoinSet<Result<T, Lost>>>,
     handles: Vec<(BranchId, AbortHandle)>,
+    /// The tasks that were aborted and may not have ended yet.
+    aborted: Vec<(BranchId, AbortHandle)>,
     /// The branches to poll in the task of the run: new branches before their first poll, or the
     /// only branch of a run without parallel branches.
     here: VecDeque<(BranchId, BoxFuture<'static, Result<T, Lost>>)>,
@@ -122,15 +136,16 @@ pub(super) enum Lost {
 
 impl<T: Send + 'static> Branches<T> {
     /// Creates an empty set of branches. `alone` is `true` for runs that never have two branches at
-    /// the same time. Such runs spawn no tasks.
-    pub(super) fn new(alone: bool) -> Self {
+    /// the same time. Such runs spawn no tasks. `account` is the account of the run.
+    pub(super) fn new(alone: bool, account: Option<&Arc<Account>>) -> Self {
         let runtime = if alone { None } else { Handle::try_current().ok() };
         let place = match runtime.as_ref().map(Handle::runtime_flavor) {
             _ if alone => Executor::Here,
             Some(RuntimeFlavor::CurrentThread) => Executor::HereFirst,
             _ => Executor::HereFirstOfThreads,
         };
-        Self { place, runtime, spawns: false, started: None }
+        let account = account.filter(|_| !alone).cloned();
+        Self { place, runtime, account, spawns: false, started: None }
     }
 
     /// Returns `true` if the caller may poll a new branch immediately, in the task of the run.
@@ -207,10 +222,24 @@ impl<T: Send + 'static> Branches<T> {
     pub(super) fn abort(&mut self, id: BranchId) {
         let Some(started) = &mut self.started else { return };
         if let Some(place) = started.handles.iter().position(|(other, _)| *other == id) {
-            started.handles.swap_remove(place).1.abort();
+            let aborted = started.handles.swap_remove(place);
+            aborted.1.abort();
+            started.aborted.push(aborted);
         }
         started.here.retain(|(other, _)| *other != id);
         started.ended.retain(|(other, _)| *other != id);
+    }
+
+    /// Returns `true` if aborted branches may not have ended yet. [`poll_next`](Self::poll_next)
+    /// waits for them, too.
+    pub(super) fn has_aborted(&self) -> bool {
+        self.started.as_ref().is_some_and(|started| !started.aborted.is_empty())
+    }
+
+    /// Stops waiting for the aborted branches, and returns their IDs.
+    pub(super) fn give_up_aborted(&mut self) -> Vec<BranchId> {
+        let aborted = self.started.as_mut().map(|started| mem::take(&mut started.aborted));
+        aborted.into_iter().flatten().map(|(id, _)| id).collect()
     }
 
     /// Returns the ID and the result of the next branch that has ended. Returns `Pending` if no
@@ -231,6 +260,20 @@ impl<T: Send + 'static> Branches<T> {
             started.poll_here(self.place, self.runtime.as_ref(), cx);
         }
         started.poll_ended(cx)
+    }
+}
+
+impl<T: Send + 'static> Drop for Branches<T> {
+    fn drop(&mut self) {
+        let Some(started) = self.started.take() else { return };
+        let Started { tasks: Some(mut tasks), here, .. } = *started else { return };
+        drop(here);
+        tasks.abort_all();
+        if !tasks.is_empty()
+            && let Some(account) = &self.account
+        {
+            account.add_aborted_call(async move { while tasks.join_next().await.is_some() {} });
+        }
     }
 }
 
@@ -265,10 +308,13 @@ impl<T: Send + 'static> Started<T> {
                 Err(error) if error.is_panic() => (error.id(), Err(Lost::Panicked)),
                 Err(error) => (error.id(), Err(Lost::Stopped)),
             };
-            // Aborted tasks are not in the list any more. The branch is found by the ID of its
+            // Aborted tasks are in another list. The branch is found by the ID of its
             // task, because the retry of a branch has the same branch ID.
             let place = self.handles.iter().position(|(_, handle)| handle.id() == task);
-            let Some(place) = place else { continue };
+            let Some(place) = place else {
+                self.aborted.retain(|(_, handle)| handle.id() != task);
+                continue;
+            };
             let (id, _) = self.handles.swap_remove(place);
             return Poll::Ready((id, end));
         }
@@ -315,6 +361,7 @@ impl<T> Default for Started<T> {
         Self {
             tasks: None,
             handles: Vec::new(),
+            aborted: Vec::new(),
             here: VecDeque::new(),
             ended: VecDeque::new(),
             long: None,

@@ -53,6 +53,10 @@ impl Finally {
     /// Sets the maximum total duration of the finally steps of a run, measured from the end of the
     /// other steps. Defaults to 30 seconds. If several finally steps set a duration, the longest
     /// one applies to all of them.
+    ///
+    /// The finally steps start when all calls that the run has cancelled have ended. If a tool
+    /// keeps its thread busy, this can take some time. The run then waits for it, for this duration
+    /// at most.
     #[must_use]
     pub const fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;

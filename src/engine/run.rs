@@ -1,6 +1,7 @@
 //! Runs plans on Tokio. The [scheduler](super::scheduler) decides what to do next. This module
 //! calls the tools, waits for them and reads the clock.
 
+mod aborted;
 mod calls;
 mod effects;
 mod journal_events;
@@ -72,6 +73,9 @@ pub(crate) struct Run<'p, C> {
     has_cancelled: bool,
     /// Stores the state of the run while it is running. `None` if the run is not stored.
     saving: Option<Box<Saving>>,
+    /// The time at which the run stops waiting for aborted calls, as a duration since `begun`.
+    /// `None` while it does not wait for any.
+    patient_until: Option<Duration>,
 }
 
 enum Next {
@@ -83,6 +87,8 @@ enum Next {
     Cancelled,
     /// The state of the run was stored, or storing it failed.
     Saved(Saved),
+    /// All aborted calls have ended.
+    AbortedEnded,
 }
 
 // === impl Run ===
@@ -136,7 +142,7 @@ impl<'p, C: Caller> Run<'p, C> {
         // From here on, the new observation reports the end of the run to the observers.
         state.suspended.release();
         let effects = RunEffects {
-            branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop()),
+            branches: Branches::new(concurrency <= 1 && !plan.has_parallel_loop(), scope.account()),
             progress: progress(plan, context, scope, &state),
             watching,
             journaled: context.journal().map(|it| Box::new(Journaled::new(it.clone(), scope))),
@@ -155,6 +161,7 @@ impl<'p, C: Caller> Run<'p, C> {
             cancelled: None,
             has_cancelled: false,
             saving: None,
+            patient_until: None,
         }
     }
 
@@ -224,7 +231,7 @@ impl<'p, C: Caller> Run<'p, C> {
                 self.resume();
                 self.advance();
             }
-            self.has_ended()
+            self.has_ended() && !self.has_aborted()
         })
     }
 
@@ -278,7 +285,7 @@ impl<'p, C: Caller> Run<'p, C> {
             watching.continue_run();
         }
         let effects = RunEffects {
-            branches: Branches::new(false),
+            branches: Branches::new(false, scope.account()),
             progress: progress(plan, context, scope, &state),
             watching,
             journaled,
@@ -331,6 +338,9 @@ impl<'p, C: Caller> Run<'p, C> {
     /// Executes the commands of the scheduler until it must wait or the run ends.
     fn advance(&mut self) {
         loop {
+            if self.has_aborted() {
+                return self.begin_patience();
+            }
             if self.must_save() {
                 return self.save();
             }
@@ -394,7 +404,7 @@ impl<'p, C: Caller> Run<'p, C> {
     }
 
     /// Waits for steps and deadlines until the run has ended or is suspended.
-    async fn wait(&mut self) {
+    async fn wait_for_steps(&mut self) {
         // A single timer fires at the earliest deadline.
         let mut timer = pin!(None);
         while !self.has_ended() {
@@ -437,6 +447,7 @@ impl<'p, C: Caller> Run<'p, C> {
                         continue;
                     }
                     Next::Due(due) => self.pass(due),
+                    Next::AbortedEnded => self.patient_until = None,
                     Next::Cancelled => {
                         self.cancel();
                         if self.has_ended() {
@@ -472,7 +483,9 @@ impl<'p, C: Caller> Run<'p, C> {
         if let Some(progress) = &mut self.scheduler.effects.progress {
             progress.beat(running, self.begun + self.now);
         }
-        self.scheduler.pass(due.saturating_duration_since(self.begun), self.now);
+        let due = due.saturating_duration_since(self.begun);
+        self.end_patience(due);
+        self.scheduler.pass(due, self.now);
     }
 
     /// Returns the next event, such as a branch that has ended or a deadline. Branches are polled
@@ -507,6 +520,9 @@ impl<'p, C: Caller> Run<'p, C> {
         if let Poll::Ready((id, end)) = next {
             return Poll::Ready(Next::Finished(id, end));
         }
+        if self.patient_until.is_some() && self.poll_aborted(cx).is_ready() {
+            return Poll::Ready(Next::AbortedEnded);
+        }
         if timer.is_none() {
             timer.set(Some(sleep_until(self.due())));
         }
@@ -534,6 +550,7 @@ impl<'p, C: Caller> Run<'p, C> {
     fn due(&self) -> Instant {
         let beat = self.scheduler.effects.progress.as_deref().and_then(RunProgress::due);
         let due = after(self.begun, self.scheduler.due()).min(self.scope.deadline);
+        let due = self.patient_until.map_or(due, |until| due.min(after(self.begun, until)));
         beat.map_or(due, |beat| beat.min(due))
     }
 }

@@ -1,4 +1,5 @@
-//! Adds up the costs of a run of a composite, and the amounts that it has spent of budgets per run.
+//! The account of a run, which its nested runs share: its costs, the amounts that it has spent of
+//! budgets per run, and its aborted calls.
 
 use std::{
     collections::BTreeMap,
@@ -11,14 +12,18 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Tally;
+use super::{
+    aborted_calls::{AbortedCalls, call_end},
+    ledger::Tally,
+};
 use crate::mutex::lock;
 
 /// Adds up the cost of a run of a composite, and the amounts that it spends of each budget per run.
 /// Enforces the maximum cost of the run.
 ///
-/// All steps of a run share one account. The cost of a nested run is also charged to the account of
-/// the outer run. `Account::default()` is the account of an outermost run without a maximum cost.
+/// All steps of a run share one account. A nested run has its own account. Its cost is also charged
+/// to the account of the outer run, which also waits for its aborted calls. `Account::default()` is
+/// the account of an outermost run without a maximum cost.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     max_cost: Option<u64>,
@@ -27,6 +32,7 @@ pub(crate) struct Account {
     /// The number of calls that tools of this run have made to other tools. Calls that the
     /// composite itself makes are not included. Counted only for the outermost run.
     delegated: AtomicUsize,
+    aborted: AbortedCalls,
 }
 
 /// The amounts that a run has spent. Stored while the run is suspended. Excludes reservations,
@@ -76,7 +82,8 @@ impl Account {
     /// is not nested. `charged` contains the amounts that the run spent before it was suspended.
     pub(crate) fn new(max_cost: Option<u64>, outer: Option<Arc<Self>>, charged: Charged) -> Self {
         let sums = Mutex::new(charged.into());
-        Self { max_cost, outer, sums, delegated: AtomicUsize::default() }
+        let (delegated, aborted) = (AtomicUsize::default(), AbortedCalls::default());
+        Self { max_cost, outer, sums, delegated, aborted }
     }
 
     /// Returns an account with the same limit and the amounts that were charged so far, which
@@ -177,6 +184,18 @@ impl Account {
             Some(outer) => outer.count_delegated(),
             None => self.delegated.fetch_add(1, Ordering::Relaxed),
         }
+    }
+
+    /// Returns the aborted calls of the run and of its nested runs.
+    pub(crate) const fn aborted_calls(&self) -> &AbortedCalls {
+        &self.aborted
+    }
+
+    /// Adds an aborted call to this run and to all outer runs, so that they can wait until `end`
+    /// completes.
+    pub(crate) fn add_aborted_call(&self, end: impl Future<Output = ()> + Send + 'static) {
+        let end = call_end(end);
+        self.with_outer().for_each(|account| account.aborted.add(end.clone()));
     }
 
     fn with_outer(&self) -> impl Iterator<Item = &Self> {

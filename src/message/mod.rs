@@ -39,6 +39,7 @@
 //! # }
 //! ```
 
+mod aborted_calls;
 mod account;
 mod backend_error;
 pub(crate) mod branch;

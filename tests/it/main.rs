@@ -18,6 +18,7 @@ mod budget;
 mod bypass;
 #[cfg(feature = "cache")]
 mod cache;
+mod cancelled_calls;
 mod cancelled_runs;
 mod changes;
 #[cfg(feature = "config")]

@@ -18,8 +18,9 @@ use mcp_composite::{
         remote::{RemoteBuilder, stdio::ChildProcess},
     },
     changes::Changes,
-    composite::{CompositeLayer, CompositeTool},
+    composite::{CompositeLayer, CompositeTool, Finally, OnError, Step},
     message::{self, BackendError, BackendErrorKind, Reply, Request},
+    testing,
 };
 use rmcp::{
     ClientHandler, ErrorData, RoleClient, RoleServer, ServerHandler,
@@ -172,6 +173,33 @@ async fn dropped_call_is_cancelled_at_the_server() {
         drop(hanging);
         until(async || structured(&call(&remote, "cancelled", json!({})).await)["count"] == 1)
             .await;
+    }
+}
+
+/// The tool `cancelled` returns the number of cancellations that the server has received before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancellation_arrives_before_the_calls_that_follow() {
+    for behaviour in ["good", "modern"] {
+        let remote = far().child_process(misbehaving(&[behaviour]));
+        soon(remote.connected()).await.unwrap();
+        let steps = [
+            Step::new("hangs", "hang")
+                .timeout(Duration::from_millis(20))
+                .on_error(OnError::Continue),
+            Step::new("next", "cancelled").depends_on(["hangs"]),
+            Step::new("last", "hang").timeout(Duration::from_millis(20)).depends_on(["next"]),
+            Step::new("undo", "cancelled").finally(Finally::new()),
+        ];
+        let tool = CompositeTool::workflow("work", "Works", steps);
+        let service = CompositeLayer::new([tool]).unwrap().layer(remote);
+        for run in 0..20 {
+            let result = soon(testing::call(&service, "work", json!({}))).await;
+            assert_eq!(result.is_error, Some(true));
+            let steps = &result.structured_content.as_ref().unwrap()["steps"];
+            let count = |step: &str| steps[step]["output"]["count"].as_u64();
+            assert_eq!(count("next"), Some(2 * run + 1), "{result:?}");
+            assert_eq!(count("undo"), Some(2 * run + 2), "{result:?}");
+        }
     }
 }
 

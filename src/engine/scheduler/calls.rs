@@ -169,7 +169,7 @@ impl<'p, E: Effects> Scheduler<'p, E> {
     }
 
     /// Records a new deadline for [`take_soonest`](Self::take_soonest).
-    pub(super) fn note_due(&mut self, due: Duration) {
+    pub(in crate::engine) fn note_due(&mut self, due: Duration) {
         self.soonest = Some(self.soonest.map_or(due, |soonest| soonest.min(due)));
     }
 

@@ -120,7 +120,7 @@ async fn waiting_retry_keeps_its_parallel_slot() {
 #[tokio::test]
 async fn late_result_is_not_taken_for_the_next_attempt() {
     let id = BranchId { step: 0, element: 0 };
-    let mut branches = Branches::new(false);
+    let mut branches = Branches::new(false, None);
     branches.start(id, &SpawnHint::default(), async {
         tokio::task::yield_now().await;
         "late"

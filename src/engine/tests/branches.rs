@@ -23,7 +23,7 @@ const fn id(step: usize) -> BranchId {
 
 #[tokio::test]
 async fn aborted_branches_are_not_returned_and_others_are() {
-    let mut branches = Branches::new(false);
+    let mut branches = Branches::new(false, None);
     (0..4).for_each(|step| branches.start(id(step), &SpawnHint::default(), async move { step }));
     assert_eq!(poll_fn(|cx| branches.poll_next(cx)).await, (id(0), Ok(0)));
     // The other branches have ended too, but were not returned yet.
@@ -42,7 +42,7 @@ async fn aborted_branches_are_not_returned_and_others_are() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn panic_of_a_spawned_branch_is_reported() {
-    let mut branches = Branches::<()>::new(false);
+    let mut branches = Branches::<()>::new(false, None);
     branches.start(id(0), &SpawnHint::default(), async {
         yield_now().await;
         panic!("secret");
@@ -54,7 +54,7 @@ async fn panic_of_a_spawned_branch_is_reported() {
 fn branch_is_reported_as_stopped_if_its_runtime_ends() {
     let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
-    let mut branches = Branches::<()>::new(false);
+    let mut branches = Branches::<()>::new(false, None);
     branches.start(id(0), &SpawnHint::default(), pending());
     drop(within);
     drop(runtime);
@@ -251,7 +251,7 @@ async fn branches_of_both_kinds_complete() {
 fn branches_are_spawned_on_their_runtime_wherever_polled() {
     let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let within = runtime.enter();
-    let mut branches = Branches::new(false);
+    let mut branches = Branches::new(false, None);
     drop(within);
     branches.start(id(0), &SpawnHint::default(), async {
         yield_now().await;
@@ -264,7 +264,7 @@ fn branches_are_spawned_on_their_runtime_wherever_polled() {
 #[tokio::test]
 async fn dropped_branches_are_not_polled() {
     let is_polled = Arc::new(AtomicBool::new(false));
-    let mut branches = Branches::new(false);
+    let mut branches = Branches::new(false, None);
     branches.start(id(0), &SpawnHint::default(), async {
         std::thread::sleep(Duration::from_millis(1));
     });
