@@ -186,8 +186,11 @@ fn judge(compiled: &Compiled, state: &RunState, success: Success) -> bool {
     }
     let successes = state.outcomes.iter().filter(|outcome| succeeded(outcome)).count();
     match success {
-        Success::All => (state.outcomes.iter().enumerate())
-            .all(|(target, outcome)| succeeded(outcome) || !compiled.requires(target)),
+        Success::All => {
+            let mut targets = state.outcomes.iter().enumerate();
+            successes >= 1
+                && targets.all(|(target, outcome)| succeeded(outcome) || !compiled.requires(target))
+        }
         Success::Any => successes >= 1,
         Success::Quorum(quorum) => successes >= quorum,
     }

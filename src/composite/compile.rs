@@ -381,10 +381,14 @@ impl Compiled {
         match self.answer {
             ResultForm::Winner | ResultForm::Branches { success: Success::Any, .. } => 1,
             ResultForm::Branches { success: Success::Quorum(quorum), .. } => quorum,
-            ResultForm::Branches { success: Success::All, .. } | ResultForm::Steps { .. } => {
-                self.targets.iter().filter(|target| !target.optional).count()
-            }
+            ResultForm::Branches { success: Success::All, .. } => self.required().max(1),
+            ResultForm::Steps { .. } => self.required(),
         }
+    }
+
+    /// Returns the number of targets that are not optional.
+    fn required(&self) -> usize {
+        self.targets.iter().filter(|target| !target.optional).count()
     }
 
     /// Returns `true` if a run of this composite cannot succeed without asking the user.

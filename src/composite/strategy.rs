@@ -110,7 +110,8 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Success {
-    /// The fan-out succeeds if all targets succeed. Optional targets may fail.
+    /// The fan-out succeeds if all targets succeed. Optional targets may fail, but at least one
+    /// target must succeed.
     #[default]
     All,
     /// The fan-out succeeds if at least one target succeeds.

@@ -835,6 +835,17 @@ async fn missing_optional_tool_is_reported_as_a_failed_branch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fan_out_fails_if_all_its_optional_targets_fail() {
+    let server = Server::new().says("a", "1").fails("b", "no").fails("c", "no");
+    let optional = |tool: &str| Target::new(tool).optional(true);
+    for (targets, is_error) in [(["b", "c"], true), (["b", "gone"], true), (["a", "b"], false)] {
+        let definition = CompositeTool::fan_out("all", "Everything", targets.map(optional));
+        let result = run_all(&stack(&server, [definition])).await;
+        assert_eq!(result.is_error, Some(is_error), "{targets:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn target_called_twice_has_distinct_branch_ids() {
     let server = Server::new().echoes("a");
     let definition = CompositeTool::fan_out(
