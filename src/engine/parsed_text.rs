@@ -1,9 +1,10 @@
 //! Parses the texts of tool results to JSON values, which become the outputs of steps.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, io::Read};
 
 use csv::{ReaderBuilder, StringRecord};
 use rmcp::model::CallToolResult;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::{
@@ -55,13 +56,14 @@ impl Outcome {
 }
 
 /// Parses the text blocks of a result as JSON. If their concatenation is one JSON text, returns its
-/// value. Otherwise, parses each block separately and returns an array of the values.
+/// value. Otherwise, parses each block separately and returns an array of the values. Ignores byte
+/// order marks (RFC 8259, section 8.1).
 fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
     let text = output_text(result).unwrap_or_default();
     let count = output_texts(result).count();
     let elements = if count > 1 { count * ELEMENT_BYTES } else { 0 };
     scope.count_parsed(expr::json::bytes_of(&text) + elements)?;
-    match serde_json::from_str(&text) {
+    match serde_json::from_str(without_mark(&text)) {
         Ok(value) => return Ok(value),
         Err(error) if count < 2 => {
             return Err(failed(format!("the text of the result is not JSON{REQUIRED}: {error}")));
@@ -69,7 +71,7 @@ fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
         Err(_) => (),
     }
     let values = output_texts(result).enumerate().map(|(index, text)| {
-        serde_json::from_str::<Value>(text).map_err(|error| {
+        serde_json::from_str::<Value>(without_mark(text)).map_err(|error| {
             let number = index + 1;
             failed(format!("text {number} of {count} in the result is not JSON{REQUIRED}: {error}"))
         })
@@ -77,13 +79,39 @@ fn json(result: &CallToolResult, scope: &Scope) -> Result<Value, StepError> {
     values.collect()
 }
 
+/// Returns the text without a byte order mark at its beginning.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// A record that is read after the last one, unless a quote of the last record is not closed.
+const END: &str = "\0";
+
 /// Parses comma-separated values (RFC 4180). The first line contains the names of the columns. Each
-/// further line becomes a JSON object with strings as values.
+/// further line becomes a JSON object with strings as values. A byte order mark and blank lines are
+/// ignored.
+///
+/// Almost every text could be the names of columns. Therefore, a text is not CSV if it begins with
+/// `<`, if it is JSON, or if it is a single line without a comma, such as an error message.
 fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
     let invalid =
         |why: String| failed(format!("the text of the result is not CSV{REQUIRED}: {why}"));
-    let mut reader = ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+    let text = without_mark(text);
+    if text.trim_start().starts_with('<') {
+        return Err(invalid("it begins with `<`, as HTML and XML do".to_owned()));
+    }
+    if text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok()
+    {
+        return Err(invalid("it is JSON; use `parse = \"json\"`".to_owned()));
+    }
+    let end = format!("\n{END}");
+    let length = (text.len() + end.len()) as u64;
+    let ended = text.as_bytes().chain(end.as_bytes());
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(ended);
     let names = reader.headers().map_err(|error| invalid(error.to_string()))?.clone();
+    if names == [END][..] {
+        return Ok(Value::Array(Vec::new()));
+    }
     let mut known = HashMap::new();
     for (index, name) in names.iter().enumerate() {
         if let Some(other) = known.insert(name, index) {
@@ -94,9 +122,20 @@ fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
     let bytes_of_names: usize = names.iter().map(|name| name.len() + MEMBER_BYTES).sum();
     let mut record = StringRecord::new();
     let mut rows = Vec::new();
+    let mut line = 1;
     while reader.read_record(&mut record).map_err(|error| invalid(error.to_string()))? {
+        let is_last = reader.position().byte() == length;
+        if is_last && record == [END][..] {
+            if rows.is_empty() && names.len() == 1 {
+                return Err(invalid("it is a single line without a comma".to_owned()));
+            }
+            return Ok(Value::Array(rows));
+        }
+        line = record.position().map_or(0, csv::Position::line);
+        if is_last {
+            break;
+        }
         if record.len() != names.len() {
-            let line = record.position().map_or(0, csv::Position::line);
             return Err(invalid(format!(
                 "line {line} has {} fields, and the first line has {}",
                 record.len(),
@@ -108,7 +147,7 @@ fn csv(text: &str, scope: &Scope) -> Result<Value, StepError> {
         let row: Map<_, _> = members.map(|(name, field)| (name.to_owned(), field.into())).collect();
         rows.push(Value::Object(row));
     }
-    Ok(Value::Array(rows))
+    Err(invalid(format!("a quote in the row that begins in line {line} is not closed")))
 }
 
 const REQUIRED: &str = ", as its `parse` requires";

@@ -127,6 +127,9 @@ async fn several_json_texts_become_an_array() {
     for (texts, expected) in [
         (&["{\"a\": 1}", "[2]", "null"][..], json!([{ "a": 1 }, [2], null])),
         (&["[1]"], json!([1])),
+        // A byte order mark.
+        (&["\u{feff}{\"a\": 1}"], json!({ "a": 1 })),
+        (&["\u{feff}[1]", "\u{feff}2"], json!([[1], 2])),
         // One text in several blocks.
         (&["{\"a\":", "1}"], json!({ "a": 1 })),
     ] {
@@ -150,6 +153,8 @@ async fn csv_text_becomes_an_array_of_objects() {
         (&["a,b"], json!([])),
         (&[""], json!([])),
         (&["a,b", "1,2"], json!([{ "a": "1", "b": "2" }])),
+        (&["a\n\0\n\0"], json!([{ "a": "\0" }, { "a": "\0" }])),
+        (&["[a],{b}\n1,2"], json!([{ "[a]": "1", "{b}": "2" }])),
     ] {
         assert_eq!(parsed("csv", texts).await, Ok(expected), "{texts:?}");
     }
@@ -161,6 +166,12 @@ async fn text_that_is_not_csv_fails_the_step() {
         ("a,b\n1,2\nsecret\n", "line 3 has 1 fields, and the first line has 2"),
         ("a\n1,secret", "line 2 has 2 fields, and the first line has 1"),
         ("a,b,a\n1,2,3", "columns 1 and 3 have the same name"),
+        ("Error: no such table", "it is a single line without a comma"),
+        ("<!DOCTYPE html><p>Sorry, not found</p>", "it begins with `<`, as HTML and XML do"),
+        ("{\"error\": \"secret\", \"code\": 3}", "it is JSON; use `parse = \"json\"`"),
+        ("a,b\n1,2\n3,\"4\n5,6\n", "a quote in the row that begins in line 3 is not closed"),
+        ("a,b\n1,2\n3,\"4\"\"", "a quote in the row that begins in line 3 is not closed"),
+        ("a,\"b\n1,2\n", "a quote in the row that begins in line 1 is not closed"),
     ] {
         let expected = format!("the text of the result is not CSV, as its `parse` requires: {why}");
         assert_eq!(parsed("csv", &[text]).await, Err(expected), "{text}");
