@@ -70,11 +70,13 @@ pub(crate) enum Previous {
 impl<'n> ScopeNames<'n> {
     /// Returns the names with which the references of the expression can begin, such as `input`.
     pub(super) fn known(&self) -> Vec<&'n str> {
+        // A reserved name has its own meaning, and its use as a loop variable is another error.
+        let item = self.item.filter(|item| !is_reserved(item));
         let names = [
             ("input", true),
             ("prev", self.previous != Previous::None),
             ("steps", !self.steps.is_empty()),
-            (self.item.unwrap_or_default(), self.item.is_some()),
+            (item.unwrap_or_default(), item.is_some()),
             ("index", self.item.is_some()),
             ("workflow", self.run),
             (VARIABLES, self.variables.is_some_and(|variables| !variables.is_empty())),
