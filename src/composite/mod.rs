@@ -315,8 +315,10 @@
 //!
 //! let reply = service.oneshot(Request::call_tool("look")).await?;
 //!
-//! let result = reply.tool_result().unwrap(); assert_eq!(result.is_error, Some(false)); let texts:
-//! Vec<_> = result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
+//! let result = reply.tool_result().unwrap();
+//! assert_eq!(result.is_error, Some(false));
+//! let texts: Vec<_> =
+//!     result.content.iter().map(|block| &*block.as_text().unwrap().text).collect();
 //! assert_eq!(texts, ["near:", "found", "branch `far` (tool `far`) failed: no ship"]);
 //! # Ok(())
 //! # }

@@ -245,8 +245,9 @@ pub struct ComputedValue {
 /// use mcp_composite::composite::{CompositeLayer, CompositeTool, Step, Stop, ToolCall};
 /// use serde_json::json;
 ///
-/// let summarize = ToolCall::new("summarize").arguments(json!({ "hits": "$steps.search.output.hits"
-/// })); let research = CompositeTool::pipeline(
+/// let summarize =
+///     ToolCall::new("summarize").arguments(json!({ "hits": "$steps.search.output.hits" }));
+/// let research = CompositeTool::pipeline(
 ///     "research",
 ///     "Summarizes what is found about a topic",
 ///     [

@@ -32,7 +32,7 @@ const fn hint(
     Hint { table, spellings, text, keys: &[] }
 }
 
-const HINTS: [Hint; 24] = [
+const HINTS: [Hint; 25] = [
     hint(
         VIEW,
         &[
@@ -74,11 +74,12 @@ const HINTS: [Hint; 24] = [
         "write `[auth.jwt]` for access tokens, or `[[auth.tokens]]` with `caller` and \
          `token` for each static token",
     ),
-    hint(&[], &["performance", "cache"], "results are neither cached nor shared between calls"),
+    hint(&[], &["performance"], "write `[[cache]]` to cache the results of read-only tools"),
     hint(
         &[],
         &["observability", "telemetry", "logging"],
-        "logs, spans and metrics are set up in code",
+        "use options and environment variables: `--metrics` and `--log-format` of the program, \
+         `RUST_LOG`, and `OTEL_EXPORTER_OTLP_ENDPOINT` for spans",
     ),
     hint(
         &[],
@@ -100,8 +101,8 @@ const HINTS: [Hint; 24] = [
     hint(
         BACKEND,
         &["filter"],
-        "write `hide_tools`, or `allow` in `[advertise]` if composites call tools that \
-         clients cannot",
+        "write `expose_tools` or `hide_tools`, or `allow` in `[advertise]` if composites call \
+         tools that clients cannot",
     ),
     hint(
         BACKEND,
@@ -112,18 +113,23 @@ const HINTS: [Hint; 24] = [
     hint(BACKEND, &["failoverfor", "priority"], "write a composite with `strategy = \"fallback\"`"),
     hint(
         BACKEND,
-        &["concurrency", "ratelimit"],
-        "write `[[budget.limits]]`, or put a Tower layer around the backend",
+        &["ratelimit"],
+        "write `[[budget.limits]]` with `refill`, and the tools of the backend as `tools`",
     ),
     hint(
         BACKEND,
-        &["circuitbreaker", "outlierdetection", "hedging"],
-        "put a Tower layer around the backend",
+        &["concurrency", "circuitbreaker", "outlierdetection", "hedging"],
+        "put a Tower layer around the backend, in code",
     ),
     hint(
         BACKEND,
-        &["cache", "mirrorof", "mirrorpercent", "canaryof", "weight"],
-        "results are not cached, and calls are neither mirrored nor divided",
+        &["cache"],
+        "write `[[cache]]`, with the tools of the backend as `tools`, and `ttl`",
+    ),
+    hint(
+        BACKEND,
+        &["mirrorof", "mirrorpercent", "canaryof", "weight"],
+        "calls are neither mirrored nor divided between backends",
     ),
     hint(BACKEND, &["disabled", "enabled"], "leave out a backend that is not used"),
     hint(STEP, &["step"], "write `tool` and `arguments` of the loop at the step itself")
@@ -245,4 +251,49 @@ pub(super) fn command_line(command: &str) -> String {
          its own",
         program.unwrap_or_default(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Adds the names of all members of the objects that `schema` describes.
+    fn add_keys<'s>(schema: &'s Value, keys: &mut BTreeSet<&'s str>) {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        keys.extend(properties.into_iter().flatten().map(|(key, _)| key.as_str()));
+        match schema {
+            Value::Object(members) => members.values().for_each(|it| add_keys(it, keys)),
+            Value::Array(elements) => elements.iter().for_each(|it| add_keys(it, keys)),
+            _ => (),
+        }
+    }
+
+    #[test]
+    fn hints_name_only_keys_that_exist() {
+        let schema = include_str!("mcp-composite.schema.json");
+        let schema: Value = serde_json::from_str(schema).unwrap();
+        let mut keys = BTreeSet::new();
+        add_keys(&schema, &mut keys);
+        let mut names = 0;
+        for Hint { text, .. } in HINTS {
+            let mut parts = text.split('`');
+            while let (Some(_), Some(code)) = (parts.next(), parts.next()) {
+                let is_of_other_program = parts.clone().next().unwrap().starts_with(" as ");
+                let is_option = code.starts_with("--") || code.chars().any(char::is_uppercase);
+                if is_of_other_program || (is_option && !code.contains('=')) {
+                    continue;
+                }
+                let key = code.split(" = ").next().unwrap();
+                for key in key.trim_matches(['[', ']']).split('.') {
+                    assert!(keys.contains(key), "`{key}` in: {text}");
+                    names += 1;
+                }
+            }
+        }
+        assert!(names > 40, "{names}");
+    }
 }

@@ -66,17 +66,22 @@ const LONG: Duration = Duration::from_millis(1);
 ///         request.tool_call().map_or(Needs::Nothing, |call| Needs::CurrentTool(&call.name))
 ///     }
 ///
-///     fn on_request(&self, request: &mut Request, known: Option<&Arc<Known<()>>>) ->
-///         ControlFlow<Reply> { let Some(call) = request.tool_call() else {
+///     fn on_request(
+///         &self,
+///         request: &mut Request,
+///         known: Option<&Arc<Known<()>>>,
+///     ) -> ControlFlow<Reply> {
+///         let Some(call) = request.tool_call() else {
 ///             return ControlFlow::Continue(());
 ///         };
 ///         let annotations = known
 ///             .and_then(|known| known.tools().get(&call.name))
 ///             .and_then(|tool| tool.annotations.as_ref());
-///         match annotations {
-///             Some(annotations) if annotations.read_only_hint == Some(true) =>
-///             ControlFlow::Continue(()), _ =>
-///         ControlFlow::Break(Reply::unknown_tool(call.name.clone())), }
+///         if annotations.and_then(|it| it.read_only_hint) == Some(true) {
+///             ControlFlow::Continue(())
+///         } else {
+///             ControlFlow::Break(Reply::unknown_tool(call.name.clone()))
+///         }
 ///     }
 ///
 ///     fn awaits_reply(&self, (): &()) -> bool {
