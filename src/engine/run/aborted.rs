@@ -1,4 +1,4 @@
-//! Waits for the aborted calls of a run, so that nothing that follows a call starts beside it.
+//! Waits until the aborted calls of a run have ended, before the run starts other calls or answers.
 
 use std::{
     future::poll_fn,
