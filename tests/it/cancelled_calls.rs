@@ -320,8 +320,8 @@ async fn run(seed: u64) -> Vec<String> {
     let handle = Arc::new(Handle::default());
     // The composites that others call are in the same layer or in a layer below it.
     let mut above = composites.list;
-    let below = if random.bool() { above.split_off(above.len() - 1) } else { Vec::new() };
-    let (above, below) = if below.is_empty() { (above, below) } else { (below, above) };
+    let count = if random.bool() { above.len() - 1 } else { 0 };
+    let below = above.drain(..count).collect::<Vec<_>>();
     let layer = |composites| CompositeLayer::new(composites).unwrap().cancelled_runs(runs.clone());
     let mut outer = layer(above);
     if matches!(end, End::Cancel(_)) {
